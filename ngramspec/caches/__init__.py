@@ -1,0 +1,1 @@
+"""Caches: what was seen, and what followed it."""

@@ -1,0 +1,1 @@
+"""Compiled functions over views of one buffer: fill outputs, return ints, never raise, never allocate."""
