@@ -1,0 +1,70 @@
+# Two commands matter: `make demo` and `make test`. Both need only Python 3.11 or newer and make.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format clean
+
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+READY := $(VENV)/.ready
+PYTEST := $(PY) -m pytest
+NATIVE := $(wildcard native/include/ngramspec.h)
+
+DEMO_TRACE := ngramspec/data/sample.jsonl.gz
+DEMO_DRAFTERS := rolling-hash,suffix-trie,ngramspec,none
+
+# A python that runs, is new enough and can make environments; PYTHON=... overrides the search.
+PYTHON ?= $(shell for p in $(PYTHONS); do \
+	$$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+
+help:
+	@echo 'make demo    replay the bundled trace with every drafter and compare them'
+	@echo 'make test    lint, types and tests, with compiled kernels and again without'
+	@echo 'make bench   measure; writes one JSON file a benchmark under .bench/'
+	@echo 'make lint    ruff and mypy alone          make format   apply ruff'
+	@echo 'make clean   remove everything the commands above made'
+
+$(READY): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo 'ngramspec needs Python 3.11 or newer with its venv module; tried: $(PYTHONS).' >&2; \
+	  echo 'On Debian or Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3' >&2; \
+	  exit 1; fi
+	@[ -x $(PY) ] || { echo 'creating $(VENV) with $(PYTHON)'; $(PYTHON) -m venv $(VENV); }
+	@echo 'installing ngramspec and its development extras into $(VENV)'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# The sources' own compile cache (tests/numba_cache.py): an edited kernel can never meet stale machine code.
+WITH_CACHE = NUMBA_CACHE_DIR=$$($(PY) -m tests.numba_cache)
+
+demo: $(READY)
+	@mkdir -p .demo
+	@$(WITH_CACHE) $(PY) -m ngramspec replay $(DEMO_TRACE) --drafter $(DEMO_DRAFTERS) --json .demo/replay.json
+
+test: lint
+	$(PYTEST) -n 2 --dist worksteal -m 'not native'
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 --dist worksteal -m jit_off
+ifneq ($(NATIVE),)
+	$(PY) -m ngramspec native build
+	$(PYTEST) -m native
+endif
+
+lint: $(READY)
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy --no-error-summary
+
+format: $(READY)
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+
+bench: $(READY)
+	@mkdir -p .bench
+	@for module in $(basename $(notdir $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))); do \
+	  echo "benchmarks.$$module"; \
+	  $(WITH_CACHE) $(PY) -m benchmarks.$$module --json .bench/$$module.json || exit 1; done
+
+clean:
+	rm -rf $(VENV) .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
