@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "ngramspec"
 FOLDERS = ("ngramspec", "native", "benchmarks", "tests")
-SUFFIXES = {".py", ".c", ".h", ".txt", ".cmake"}
+SUFFIXES = {".py", ".c", ".h", ".cmake"}
 
 
 def source_files() -> list[Path]:
