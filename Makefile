@@ -14,6 +14,9 @@ NATIVE := $(wildcard native/include/ngramspec.h)
 DEMO_TRACE := ngramspec/data/sample.jsonl.gz
 DEMO_DRAFTERS := rolling-hash,suffix-trie,ngramspec,none
 
+# A benchmark is a module with a --json option; other scripts there (recording, plotting) are run by hand.
+BENCHMARKS := $(basename $(notdir $(shell grep -ls -e '"--json"' benchmarks/*.py)))
+
 # A python that runs, is new enough and can make environments; PYTHON=... overrides the search.
 PYTHON ?= $(shell for p in $(PYTHONS); do \
 	$$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -51,7 +54,7 @@ ifneq ($(NATIVE),)
 endif
 
 lint: $(READY)
-	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff check --quiet --output-format concise .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy --no-error-summary
 
@@ -61,9 +64,9 @@ format: $(READY)
 
 bench: $(READY)
 	@mkdir -p .bench
-	@for module in $(basename $(notdir $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)))); do \
-	  echo "benchmarks.$$module"; \
-	  $(WITH_CACHE) $(PY) -m benchmarks.$$module --json .bench/$$module.json || exit 1; done
+	@for name in $(BENCHMARKS); do \
+	  echo "benchmarks.$$name"; \
+	  $(WITH_CACHE) $(PY) -m benchmarks.$$name --json .bench/$$name.json || exit 1; done
 
 clean:
 	rm -rf $(VENV) .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html
