@@ -69,5 +69,5 @@ bench: $(READY)
 	  $(WITH_CACHE) $(PY) -m benchmarks.$$name --json .bench/$$name.json || exit 1; done
 
 clean:
-	rm -rf $(VENV) .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html
+	rm -rf $(VENV) .venv-* .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
