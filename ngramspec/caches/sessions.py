@@ -1,0 +1,363 @@
+"""Request ids, sessions and their life: everything around the kernels that every cache shares.
+
+Ids, session names and the search for an earlier turn live here, in Python; text, counts and drafts live in the arena.
+A row is one running request or one idle session. A request that names a session goes on with the session's idle row; one
+that names none goes on with an ended request whose whole prompt it repeats (found by a hash of its blocks, checked token
+by token), so that nothing it did not know already becomes visible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arena import (
+    BLOCK,
+    FREE,
+    IDLE,
+    LIVE,
+    R_DRAFTS,
+    R_N_IDLE,
+    R_OFF,
+    R_REASON0,
+    R_TOKENS_IN,
+    R_TOKENS_OUT,
+    ROW,
+    SHARE_ALL,
+    SHARE_NONE,
+    SHARE_OUTPUTS,
+    T_LENGTH,
+    T_PROMPT,
+    T_SERIAL,
+    T_SHARE,
+    T_STATE,
+    Arena,
+)
+from ..config import MAX_TOKEN_ID, CacheConfig
+from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
+from ..errors import CapacityError, ConfigError, SnapshotError
+from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
+from ..kernels.limits import bad_slot
+from .base import Int32, Share, Tokens
+
+_SHARES = {"none": SHARE_NONE, "outputs": SHARE_OUTPUTS, "all": SHARE_ALL}
+
+
+class SessionCache:
+    """Base of the caches over an arena: lifecycle, validation and counters; kernels are the subclasses' part."""
+
+    name: ClassVar[str] = ""
+
+    def __init__(self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None) -> None:
+        self.config = config
+        self.arena = Arena(config.components(), config.digest, buffer)
+        self._m = self.arena.mem
+        self._requests = self.arena.header("requests")
+        self._own = self.arena.header("own")
+        self._rows: dict[str, int] = {}
+        self._pending: dict[int, Int32] = {}
+        self._names: dict[int, tuple[str, str | None]] = {}
+        self._sessions: dict[tuple[str, str], tuple[int, int]] = {}
+        self._by_text: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._one = DraftBatch.allocate(1, 64)
+
+    # What a subclass adds.
+
+    def _ingest_row(self, row: int, tokens: Int32) -> None:
+        """Append prompt tokens to a row; modifies."""
+        raise NotImplementedError
+
+    def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        """Append emitted tokens; modifies."""
+        raise NotImplementedError
+
+    def _draft_rows(
+        self, slots: Int32, out: DraftBatch, max_draft: Int32, remaining: Int32, chain: bool, min_q30: int
+    ) -> None:
+        """Draft into `out`."""
+        raise NotImplementedError
+
+    def _truncate_row(self, row: int, n_tokens: int) -> None:
+        """Shorten a row; modifies."""
+        raise NotImplementedError
+
+    # The protocol.
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, fixed at construction."""
+        return self.arena.nbytes
+
+    def begin(
+        self,
+        request_id: str,
+        prompt: Tokens,
+        *,
+        session: str | None = None,
+        tenant: str | None = None,
+        share: Share = "outputs",
+        max_tokens: int | None = None,
+    ) -> int:
+        """Start a request; see `Cache.begin`."""
+        if request_id in self._rows:
+            raise ConfigError(f"request_id: {request_id!r} is running; finish it first or use another id")
+        if share not in _SHARES:
+            raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
+        if len(self._rows) >= self.config.max_requests:
+            raise CapacityError(
+                f"{len(self._rows)} requests are running, max_requests={self.config.max_requests}: "
+                "finish some or raise max_requests"
+            )
+        tokens = as_tokens(prompt, "prompt")
+        tenant_key = tenant or ""
+        row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
+        if row < 0:
+            row = int(take_row(self._requests, self._own, self._m))
+        lo, hi = _key(tenant_key)
+        self._before_begin(row, keep)
+        begin_row(self._requests, self._own, self._m, row, keep, len(tokens), _SHARES[share], lo, hi)
+        self._rows[request_id] = row
+        self._names[row] = (tenant_key, session)
+        self._remember_text(tokens, row, session, tenant_key)
+        self._pending[row] = tokens[keep:]
+        self.ingest(request_id, max_tokens)
+        return row
+
+    def ingest(self, request_id: str, max_tokens: int | None = None) -> int:
+        """Ingest more of the prompt; see `Cache.ingest`."""
+        row = self._row(request_id)
+        waiting = self._pending.get(row)
+        if waiting is None:
+            return 0
+        piece = waiting if max_tokens is None else waiting[: _at_least(max_tokens, "max_tokens", 0)]
+        self._ingest_row(row, piece)
+        self._requests[R_TOKENS_IN] += len(piece)
+        left = waiting[len(piece) :]
+        if len(left):
+            self._pending[row] = left
+        else:
+            del self._pending[row]
+        return len(left)
+
+    def draft(
+        self,
+        request_id: str,
+        *,
+        max_draft: int,
+        topology: str | Topology = Topology.TREE,
+        min_prob: float = 0.0,
+        remaining: int | None = None,
+    ) -> Draft:
+        """Draft for one request; see `Cache.draft`."""
+        width = _at_least(max_draft, "max_draft", 0)
+        if width > self._one.width:
+            self._one = DraftBatch.allocate(1, width)
+        slot = np.array([self._row(request_id)], np.int32)
+        left = None if remaining is None else np.array([_at_least(remaining, "remaining", 0)], np.int32)
+        self.draft_batch(
+            slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left
+        )
+        return self._one.row(0)
+
+    def accept(self, request_id: str, tokens: Tokens) -> None:
+        """Append emitted tokens; see `Cache.accept`."""
+        emitted = as_tokens(tokens, "tokens")
+        slot = np.array([self._row(request_id)], np.int32)
+        self.accept_batch(slot, emitted, np.array([0, len(emitted)], np.int32))
+
+    def truncate(self, request_id: str, n_tokens: int) -> None:
+        """Keep the first `n_tokens` tokens; see `Cache.truncate`."""
+        row = self._row(request_id)
+        self.ingest(request_id)
+        length = self._field(row, T_LENGTH)
+        if not 0 <= n_tokens <= length:
+            raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {length} tokens")
+        self._truncate_row(row, n_tokens)
+
+    def finish(self, request_id: str) -> None:
+        """End a request; see `Cache.finish`."""
+        row = self._row(request_id)
+        tenant, session = self._names.pop(row)
+        del self._rows[request_id]
+        self._pending.pop(row, None)
+        serial = self._field(row, T_SERIAL)
+        if session is not None:
+            self._sessions[tenant, session] = (row, serial)
+        self._finish_row(row)
+
+    def draft_batch(
+        self,
+        slots: Int32,
+        out: DraftBatch,
+        *,
+        max_draft: int | Int32,
+        topology: str | Topology = Topology.TREE,
+        min_prob: float = 0.0,
+        remaining: Int32 | None = None,
+    ) -> None:
+        """Draft for every slot in one compiled call; see `Cache.draft_batch`."""
+        n = self._check_slots(slots)
+        if len(out.n_draft) < n:
+            raise ConfigError(
+                f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch"
+            )
+        if not 0.0 <= min_prob <= 1.0:
+            raise ConfigError(f"min_prob: got {min_prob!r}, allowed 0 to 1")
+        most = np.full(n, max_draft, np.int32) if isinstance(max_draft, int) else max_draft
+        left = np.full(n, -1, np.int32) if remaining is None else remaining
+        if len(most) < n or len(left) < n:
+            raise ConfigError(f"max_draft and remaining must hold {n} values, one a slot")
+        self._draft_rows(
+            slots, out, most, left, Topology.parse(topology) is Topology.CHAIN, int(min_prob * ONE_Q30)
+        )
+        for row in self._pending.keys() & set(slots.tolist()) if self._pending else ():
+            i = int(np.flatnonzero(slots == row)[0])
+            out.n_draft[i], out.reason[i] = 0, Reason.TOO_SHORT
+
+    def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        """Append emitted tokens of every slot in one compiled call; see `Cache.accept_batch`."""
+        n = self._check_slots(slots)
+        if len(offsets) < n + 1:
+            raise ConfigError(f"offsets: got {len(offsets)} values, need {n + 1}, one a slot and the end")
+        if self._pending:
+            for request_id, row in self._rows.items():
+                if row in self._pending and (slots == row).any():
+                    self.ingest(request_id)
+        self._accept_rows(slots, tokens, offsets)
+
+    def reset(self) -> None:
+        """Forget everything, running requests included."""
+        self.arena.clear()
+        for table in (self._rows, self._pending, self._names, self._sessions, self._by_text):
+            table.clear()  # type: ignore[attr-defined]
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges; see `Cache.stats`."""
+        head = self._requests
+        counters = {
+            "nbytes": self.nbytes,
+            "running_requests": len(self._rows),
+            "idle_sessions": int(head[R_N_IDLE]),
+            "drafts": int(head[R_DRAFTS]),
+            "prompt_tokens": int(head[R_TOKENS_IN]),
+            "emitted_tokens": int(head[R_TOKENS_OUT]),
+        }
+        return counters | {f"drafts_{r.name.lower()}": int(head[R_REASON0 + r]) for r in Reason}
+
+    def digest(self) -> str:
+        """Hex digest of the whole state; equal calls give equal digests."""
+        return self.arena.digest()
+
+    # Parts that subclasses use or extend.
+
+    def _before_begin(self, row: int, keep: int) -> None:
+        """Take back what a subclass derived from an idle row's text beyond its first `keep` tokens."""
+
+    def _finish_row(self, row: int) -> None:
+        finish_row(self._requests, self._own, self._m, row, self.config.max_sessions)
+
+    def _field(self, row: int, field: int) -> int:
+        return int(self._m[int(self._requests[R_OFF]) + row * ROW + field])
+
+    def _row(self, request_id: str) -> int:
+        try:
+            return self._rows[request_id]
+        except KeyError:
+            raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
+
+    def _check_slots(self, slots: Int32) -> int:
+        if slots.dtype != np.int32 or slots.ndim != 1:
+            raise ConfigError(f"slots: must be int32 of one dimension, got {slots.dtype} of {slots.ndim}")
+        bad = bad_slot(self._requests, self._m, slots)
+        if bad >= 0:
+            raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
+        return len(slots)
+
+    def _find_earlier(self, tokens: Int32, session: str | None, tenant: str, share: int) -> tuple[int, int]:
+        """An idle row to go on with and how many of its tokens to keep, or (-1, 0)."""
+        if session is not None:
+            found = self._sessions.get((tenant, session))
+            if found is None or not self._is_idle(*found):
+                self._sessions.pop((tenant, session), None)
+                return -1, 0
+            return found[0], int(common_prefix(self._requests, self._own, self._m, found[0], tokens))
+        if share == SHARE_NONE:
+            return -1, 0
+        hashes = _hashes(tokens)
+        for n in range(len(hashes), 0, -1):
+            found = self._by_text.get((tenant, n, int(hashes[n - 1])))
+            if found is None:
+                continue
+            row, serial = found
+            if not self._is_idle(row, serial) or self._field(row, T_SHARE) == SHARE_NONE:
+                if not self._is_idle(row, serial) and self._field(row, T_SERIAL) != serial:
+                    del self._by_text[tenant, n, int(hashes[n - 1])]
+                continue
+            keep = int(common_prefix(self._requests, self._own, self._m, row, tokens))
+            if keep >= self._field(row, T_PROMPT):
+                return row, keep
+        return -1, 0
+
+    def _remember_text(self, tokens: Int32, row: int, session: str | None, tenant: str) -> None:
+        if session is not None or len(tokens) < BLOCK:
+            return
+        hashes = _hashes(tokens)
+        self._by_text[tenant, len(hashes), int(hashes[-1])] = (row, self._field(row, T_SERIAL))
+        if len(self._by_text) > 4 * self.config.n_rows:  # entries of rows that were reused since
+            self._by_text = {k: v for k, v in self._by_text.items() if self._field(v[0], T_SERIAL) == v[1]}
+
+    def _is_idle(self, row: int, serial: int) -> bool:
+        return self._field(row, T_STATE) == IDLE and self._field(row, T_SERIAL) == serial
+
+    def _check_rows(self) -> None:
+        """Invariants of the request table; raises `SnapshotError`."""
+        live = {row for row in range(self.config.n_rows) if self._field(row, T_STATE) == LIVE}
+        idle = sum(self._field(row, T_STATE) == IDLE for row in range(self.config.n_rows))
+        states = {self._field(row, T_STATE) for row in range(self.config.n_rows)}
+        if states - {FREE, LIVE, IDLE}:
+            raise SnapshotError(f"request table: unknown states {states}")
+        if live != set(self._rows.values()):
+            raise SnapshotError(
+                f"request table: running rows {sorted(live)}, ids name {sorted(self._rows.values())}"
+            )
+        if idle != int(self._requests[R_N_IDLE]):
+            raise SnapshotError(
+                f"request table: {idle} idle rows, the counter says {int(self._requests[R_N_IDLE])}"
+            )
+
+
+def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
+    """Token ids as a contiguous int32 array; raises `ConfigError` for anything that is not a list of such ids."""
+    array = np.asarray(tokens)
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{name}: must be a flat list of integer token ids, got {array.dtype} of {array.ndim} dimensions"
+        )
+    if array.dtype != np.int32 and (int(array.min()) < -(2**31) or int(array.max()) > MAX_TOKEN_ID):
+        raise ConfigError(f"{name}: token ids must lie below {MAX_TOKEN_ID + 1}, got {int(array.max())}")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _at_least(value: int, name: str, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
+        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+    return int(value)
+
+
+def _key(name: str) -> tuple[int, int]:
+    """64 bits of a tenant's name as two int32; the same in every process."""
+    lo, hi = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), np.int32)
+    return int(lo), int(hi)
+
+
+def _hashes(tokens: Int32) -> NDArray[np.int64]:
+    """Hash of the first 1, 2, ... whole blocks of `tokens`."""
+    hashes = np.zeros(len(tokens) // BLOCK, np.int64)
+    block_hashes(tokens, hashes)
+    return hashes

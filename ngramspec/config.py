@@ -1,0 +1,201 @@
+"""Configurations: frozen, checked at construction, with their size in bytes known before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from .arena import (
+    BLOCK,
+    MAX_EOS,
+    MAX_ORDERS,
+    Component,
+    arena_nbytes,
+    digest63,
+    requests_component,
+    store_block_nbytes,
+    store_component,
+)
+from .errors import ConfigError
+
+MAX_TOKEN_ID = 2**31 - 2
+MAX_TOKENS = 2**31 - 2
+
+
+def check(value: Any, name: str, low: int, high: int, advice: str = "") -> None:
+    """Raise `ConfigError` unless `value` is an int in [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name}: got {value!r}, allowed integers from {low} to {high}{advice}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheConfig:
+    """What every cache needs to know.
+
+    Parameters
+    ----------
+    capacity_tokens : int
+        Tokens of text kept, own and shared together. Cost: see `nbytes`.
+    vocab_size : int
+        Ids at or above it are placeholders: never matched across, never drafted.
+    eos_ids : tuple of int
+        Ids after which a draft stops (at most 16).
+    max_requests : int
+        Running requests; `begin` raises `CapacityError` beyond it. Cost: 256 bytes each.
+    max_sessions : int
+        Ended requests and sessions whose text is kept for a later turn; the least recently used goes first.
+        Cost: 256 bytes each.
+    """
+
+    capacity_tokens: int = 4_000_000
+    vocab_size: int = MAX_TOKEN_ID + 1
+    eos_ids: tuple[int, ...] = ()
+    max_requests: int = 256
+    max_sessions: int = 1024
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eos_ids", tuple(self.eos_ids))
+        check(self.vocab_size, "vocab_size", 1, MAX_TOKEN_ID + 1)
+        check(self.max_requests, "max_requests", 1, 65_536)
+        check(self.max_sessions, "max_sessions", 0, 1_000_000)
+        if len(self.eos_ids) > MAX_EOS:
+            raise ConfigError(f"eos_ids: got {len(self.eos_ids)} ids, at most {MAX_EOS} are allowed")
+        for i, eos in enumerate(self.eos_ids):
+            check(eos, f"eos_ids[{i}]", 0, self.vocab_size - 1)
+        low = self.min_capacity_tokens
+        check(
+            self.capacity_tokens,
+            "capacity_tokens",
+            low,
+            MAX_TOKENS,
+            f" with max_requests={self.max_requests}",
+        )
+
+    @property
+    def min_capacity_tokens(self) -> int:
+        """Smallest allowed `capacity_tokens`: two blocks of own text a running request, and one shared block."""
+        return BLOCK * (2 * self.max_requests + 2)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the request table."""
+        return self.max_requests + self.max_sessions
+
+    def components(self) -> list[Component]:
+        """Parts of the arena, in order."""
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole state."""
+        return arena_nbytes(self.components())
+
+    @property
+    def digest(self) -> int:
+        """63-bit digest of every setting; states of different configurations are never mixed up."""
+        return digest63(repr(sorted(asdict(self).items())).encode() + type(self).__name__.encode())
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping; an unknown key is a `ConfigError` that names it and what is allowed."""
+        names = [f.name for f in fields(cls)]
+        for key in values:
+            if key not in names:
+                raise ConfigError(f"$.{key}: unknown setting; allowed are {', '.join(names)}")
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as plain values; `from_dict` of it gives an equal configuration."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HashConfig(CacheConfig):
+    """Settings of `RollingHashCache`.
+
+    Parameters
+    ----------
+    capacity_tokens, vocab_size, eos_ids, max_requests, max_sessions
+        See `CacheConfig`.
+    orders : tuple of int
+        Context lengths at which earlier positions are chained, ascending. Cost: 8 bytes a token each.
+    max_hops : int
+        Earlier positions visited an order and look-up. Cost: about 10 ns each.
+    max_match : int
+        Tokens compared backward to tell longer matches from shorter ones. Cost: about 1 ns each.
+    shared_percent : int
+        Share of `capacity_tokens` for outputs that other requests may see.
+    """
+
+    orders: tuple[int, ...] = (1, 2, 4, 8)
+    max_hops: int = 16
+    max_match: int = 32
+    shared_percent: int = 50
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "orders", tuple(self.orders))
+        if not 1 <= len(self.orders) <= MAX_ORDERS or list(self.orders) != sorted(set(self.orders)):
+            raise ConfigError(
+                f"orders: got {self.orders}, allowed 1 to {MAX_ORDERS} ascending context lengths"
+            )
+        check(self.max_match, "max_match", 1, 64)
+        check(self.max_hops, "max_hops", 1, 64)
+        check(self.shared_percent, "shared_percent", 0, 95)
+        for i, order in enumerate(self.orders):
+            check(order, f"orders[{i}]", 1, self.max_match)
+        super().__post_init__()
+
+    @classmethod
+    def with_max_bytes(cls, max_bytes: int, **settings: Any) -> Self:
+        """The largest capacity whose whole state fits in `max_bytes`.
+
+        Parameters
+        ----------
+        max_bytes : int
+            Hard limit in bytes.
+        **settings
+            Every other setting.
+
+        Raises
+        ------
+        ConfigError
+            Not even the smallest capacity fits.
+        """
+        smallest = cls(
+            capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings
+        )
+        spare = max_bytes - smallest.nbytes
+        if spare < 0:
+            raise ConfigError(
+                f"max_bytes: got {max_bytes}, these settings need at least {smallest.nbytes}: "
+                "raise it or lower max_requests and max_sessions"
+            )
+        blocks = spare // store_block_nbytes(len(smallest.orders))
+        while True:
+            config = cls(capacity_tokens=smallest.capacity_tokens + BLOCK * blocks, **settings)
+            if config.nbytes <= max_bytes:
+                return config
+            blocks -= 1 + (config.nbytes - max_bytes) // store_block_nbytes(len(config.orders))
+
+    @property
+    def n_own_blocks(self) -> int:
+        """Blocks for the text of running requests and idle sessions."""
+        return max(2 * self.max_requests, self._n_blocks - self._n_blocks * self.shared_percent // 100)
+
+    @property
+    def n_shared_blocks(self) -> int:
+        """Blocks for what requests of a tenant share."""
+        return max(1, self._n_blocks - self.n_own_blocks)
+
+    @property
+    def _n_blocks(self) -> int:
+        return -(-self.capacity_tokens // BLOCK)
+
+    def components(self) -> list[Component]:
+        """Request table, own text, shared text."""
+        return [
+            requests_component(self.n_rows, self.vocab_size, self.eos_ids),
+            store_component("own", self.n_own_blocks, self.orders, self.max_hops, self.max_match),
+            store_component("shared", self.n_shared_blocks, self.orders, self.max_hops, self.max_match),
+        ]

@@ -1,0 +1,200 @@
+"""What followed this context before: candidates from the chains, grouped by the token that followed.
+
+A candidate is an earlier position whose text matches the context; at a tree node it stands for "the text from here on". At
+a node's expansion each of its candidates names a follower and moves on to it, so that the lists of a tree are cut ever
+smaller and the whole tree costs little more than its root. Counts are kept by level: evidence class (own text, or the
+tenant's shared text) times tier of match length.
+
+`w` is scratch int32[W_ROWS, W_COLUMNS]; `g` is scratch int32[N_GROUPS, G_COLUMNS], one row a follower.
+"""
+
+from .._jit import kernel
+from ..arena import (
+    S_CLOCK,
+    S_LINKS,
+    S_ORDER0,
+    S_ORDERS,
+    S_TEXT,
+    S_TOP,
+    T_OWNER_HI,
+    T_OWNER_LO,
+    T_SERIAL,
+    T_TENANT_HI,
+    T_TENANT_LO,
+)
+from .requests import own_context, own_tail, row_at
+from .store import CLOCK_MASK, heads_of, newer, walk
+from .tree import N_DEPTH, path_value
+
+N_TIERS = 12
+N_LEVELS = 2 * N_TIERS
+N_GROUPS = 16  # followers told apart at a node
+PER_CLASS = 48  # candidates kept a class
+
+# Rows of `w`.
+(C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
+ W_PATH, W_KEYS) = range(15)  # fmt: skip
+W_ROWS, W_COLUMNS = (
+    15,
+    448,
+)  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
+
+# Columns of `g`: counts by level first.
+G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE = range(N_LEVELS, N_LEVELS + 5)
+G_COLUMNS = N_LEVELS + 8
+
+OWN, SHARED = 0, 1
+
+
+@kernel
+def tier_of(length):
+    """Tier of a match length: 1, 2, 3, 4, 5-6, 7-8, 9-11, 12-15, 16-19, 20-25, 26-31, 32 and more."""
+    if length <= 4:
+        return length - 1
+    if length <= 8:
+        return 4 if length <= 6 else 5
+    if length <= 15:
+        return 6 if length <= 11 else 7
+    if length <= 25:
+        return 8 if length <= 19 else 9
+    return 10 if length <= 31 else 11
+
+
+@kernel
+def gather(hr, ho, hs, m, row, w):
+    """Candidates for a row's next token, longest order first, newest first, own text before shared.
+
+    Fills the candidate rows of `w` and its context row; returns (candidates, context tokens).
+    """
+    r = row_at(hr, row)
+    context = w[W_CONTEXT, : ho[S_TOP]]
+    n_context = own_context(hr, ho, m, row, context)
+    positions, lengths, n = w[C_POS], w[C_LENGTH], 0
+    tail = own_tail(hr, ho, m, row)
+    if n_context == 0:
+        return 0, 0
+    width = 1 + ho[S_ORDERS]
+    lo, hi = int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI])
+    for o in range(ho[S_ORDERS] - 1, -1, -1):
+        if ho[S_ORDER0 + o] <= n_context and n < PER_CLASS:  # the tail's own links lead to what came before
+            start = int(m[ho[S_LINKS] + tail * width + 1 + o])
+            n = walk(ho, m, start, o, lo, hi, -1, context, n_context, positions, lengths, n)
+    n = min(n, PER_CLASS)
+    for i in range(n):
+        w[C_CLASS, i] = OWN
+        w[C_AGE, i] = (ho[S_CLOCK] - m[ho[S_LINKS] + positions[i] * width]) & CLOCK_MASK
+    n_own = n
+    lo, hi, serial = int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI]), int(m[r + T_SERIAL])
+    heads_of(hs, m, lo, hi, context, n_context, w[W_STARTS])
+    for o in range(hs[S_ORDERS] - 1, -1, -1):
+        if w[W_STARTS, o] and n < n_own + PER_CLASS:
+            n = walk(hs, m, int(w[W_STARTS, o]), o, lo, hi, serial, context, n_context, positions, lengths, n)
+    n = min(n, n_own + PER_CLASS)
+    for i in range(n_own, n):
+        w[C_CLASS, i] = SHARED
+        w[C_AGE, i] = (hs[S_CLOCK] - m[hs[S_LINKS] + positions[i] * width]) & CLOCK_MASK
+    for i in range(n):
+        w[C_NEXT, i] = i + 1
+    if n:
+        w[C_NEXT, n - 1] = -1
+    return n, n_context
+
+
+@kernel
+def advance(ho, hs, m, w, c, t, node):
+    """Move candidate `c` one token on; returns the token + 1 it moved to, 0 when its text ends or cannot be drafted.
+
+    Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1) stands
+    for the path's token at depth d.
+    """
+    p = int(w[C_POS, c])
+    if p >= 0:
+        own = w[C_CLASS, c] == OWN
+        q = newer(ho, m, p) if own else newer(hs, m, p)
+        if q >= 0:
+            w[C_POS, c] = q
+            return max(int(m[(ho[S_TEXT] if own else hs[S_TEXT]) + q]), 0)
+        if not own:
+            return 0
+        p = -1  # the own text's last token is the path's depth 0
+    depth = -p
+    if depth > t[N_DEPTH, node]:
+        return 0
+    w[C_POS, c] = p - 1
+    return path_value(t, node, depth)
+
+
+@kernel
+def group_of(g, n_groups, value, source):
+    """Row of a follower in `g`, added when new; returns (row or N_GROUPS when full, new number of rows)."""
+    for i in range(n_groups):
+        if g[i, G_VALUE] == value:
+            return i, n_groups
+    if n_groups < N_GROUPS:
+        for j in range(N_LEVELS):
+            g[n_groups, j] = 0
+        g[n_groups, G_VALUE], g[n_groups, G_SOURCE] = value, source
+        g[n_groups, G_HEAD], g[n_groups, G_TAIL] = -1, -1
+        return n_groups, n_groups + 1
+    return N_GROUPS, n_groups
+
+
+@kernel
+def collect(ho, hs, m, w, g, t, node, candidates):
+    """Group the candidates of a node by follower and count them by level; each moves on to its follower.
+
+    Returns (followers, longest tier + 1 in own text, the same in shared text); 0 stands for none.
+    """
+    n, top_own, top_shared = 0, 0, 0
+    for level in range(N_LEVELS):
+        w[V_TOTAL, level] = 0
+    c, depth = candidates, int(t[N_DEPTH, node])
+    while c >= 0:
+        following = int(w[C_NEXT, c])
+        value = advance(ho, hs, m, w, c, t, node)
+        if value > 0:
+            tier = tier_of(int(w[C_LENGTH, c]) + depth)
+            shared = w[C_CLASS, c] == SHARED
+            if shared:
+                top_shared = max(top_shared, tier + 1)
+            else:
+                top_own = max(top_own, tier + 1)
+            level = tier + N_TIERS if shared else tier
+            i, n = group_of(g, n, value, 2 if shared else 1)
+            if w[V_TOTAL, level] == 0 or w[C_AGE, c] < w[V_AGE, level]:
+                w[V_AGE, level], w[V_LATEST, level] = w[C_AGE, c], i
+            w[V_TOTAL, level] += 1
+            if i < N_GROUPS:
+                g[i, level] += 1
+                w[C_NEXT, c] = -1
+                if g[i, G_HEAD] < 0:
+                    g[i, G_HEAD] = c
+                else:
+                    w[C_NEXT, g[i, G_TAIL]] = c
+                g[i, G_TAIL] = c
+        c = following
+    return n, top_own, top_shared
+
+
+@kernel
+def levels(w, g, n):
+    """Turn counts by level into counts of "at least this long a match", longest first in each class.
+
+    Returns how many levels hold anything; L_LEVEL, L_TOTAL and L_LATEST of `w` describe them.
+    """
+    n_levels = 0
+    for half in range(2):
+        total, latest, age, above = 0, -1, 0, -1
+        for level in range((half + 1) * N_TIERS - 1, half * N_TIERS - 1, -1):
+            if w[V_TOTAL, level] == 0:
+                continue
+            total += w[V_TOTAL, level]
+            if latest < 0 or w[V_AGE, level] < age:
+                age, latest = int(w[V_AGE, level]), int(w[V_LATEST, level])
+            if above >= 0:
+                for i in range(n):
+                    g[i, level] += g[i, above]
+            w[L_LEVEL, n_levels], w[L_TOTAL, n_levels], w[L_LATEST, n_levels] = level, total, latest
+            n_levels += 1
+            above = level
+    return n_levels

@@ -1,0 +1,156 @@
+"""Drafts of the rolling hash alone: fixed confidence by match length, longest match first.
+
+At a node each level of evidence, from the longest match to the shortest, gives away a share of what probability is left:
+its confidence, split among followers by their counts. That is prediction by partial matching with constants in the place
+of learned escapes; the calibrated drafter learns them.
+"""
+
+import numpy as np
+
+from .._jit import kernel
+from ..arena import R_TOKENS_OUT, SHARE_NONE, T_LENGTH, T_SHARE
+from .evidence import (
+    C_LENGTH,
+    G_HEAD,
+    G_PROB,
+    G_SOURCE,
+    G_VALUE,
+    L_LATEST,
+    L_LEVEL,
+    L_TOTAL,
+    N_TIERS,
+    collect,
+    gather,
+    levels,
+)
+from .limits import BELOW_MIN, DRAFTED, NO_MATCH, empty_reason, progress, remember
+from .requests import (
+    ban_last,
+    is_banned,
+    is_eos,
+    own_append,
+    own_pop,
+    row_at,
+    shared_append,
+    shared_pop,
+    to_value,
+)
+from .tree import N_DEPTH, N_LIST, N_PATH, N_TOKEN, draft_best, hand_out, offer, plant
+
+# Share of 2**16 that a level claims, by tier of match length, when several occurrences agree on a follower.
+CONFIDENCE = np.array(
+    [18000, 26000, 33000, 38000, 43000, 48000, 52000, 55000, 57000, 58500, 60000, 62500], np.int32
+)
+
+
+@kernel
+def blend(w, g, n, n_levels):
+    """Probability (16 fractional bits) of each follower of a node, into `g`."""
+    for i in range(n):
+        g[i, G_PROB] = 0
+    left = 65536
+    for tier in range(N_TIERS - 1, -1, -1):
+        for k in range(n_levels):
+            level = int(w[L_LEVEL, k])
+            if level % N_TIERS != tier:
+                continue
+            total = int(w[L_TOTAL, k])
+            claimed = (left * CONFIDENCE[tier]) >> 16
+            claimed = claimed * (4 * total) // (4 * total + 1)
+            for i in range(n):  # the latest occurrence counts twice
+                count = int(g[i, level]) + (1 if w[L_LATEST, k] == i else 0)
+                g[i, G_PROB] += claimed * count // (total + 1)
+            left -= claimed
+
+
+@kernel
+def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t):
+    """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
+    n_candidates, _ = gather(hr, ho, hs, m, row, w)
+    if n_candidates == 0:
+        return 0, 0, NO_MATCH
+    match = 0
+    for i in range(n_candidates):
+        match = max(match, int(w[C_LENGTH, i]))
+    n_open, node, refused = plant(t, 0), 0, False
+    while True:
+        room = max_draft - node
+        if t[N_LIST, node] >= 0 and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
+            n, _, _ = collect(ho, hs, m, w, g, t, node, int(t[N_LIST, node]))
+            blend(w, g, n, levels(w, g, n))
+            if chain:
+                n_open, room = 0, 1
+            for i in range(n):
+                path = (int(t[N_PATH, node]) * int(g[i, G_PROB])) >> 16
+                if path < min_q30:
+                    refused = True
+                elif node > 0 or not is_banned(hr, m, row, g[i, G_VALUE]):
+                    n_open = offer(t, n_open, room, g[i, G_VALUE], node, path, g[i, G_HEAD], g[i, G_SOURCE])
+        elif chain:
+            n_open = 0
+        if n_open == 0 or node == max_draft:
+            break
+        node += 1
+        n_open = draft_best(t, n_open, node)
+        if node == max_draft:
+            break
+    if node:
+        return node, match, DRAFTED
+    return 0, match, BELOW_MIN if refused else NO_MATCH
+
+
+@kernel
+def draft_batch(
+    hr, ho, hs, m, slots, max_draft, remaining, chain, min_q30, w, g, t,
+    tokens, parents, path_q30, sources, n_draft, match_length, reason,
+):  # fmt: skip
+    """Draft for every slot into the caller's arrays."""
+    for i in range(len(slots)):
+        row, most, left = int(slots[i]), min(int(max_draft[i]), tokens.shape[1]), int(remaining[i])
+        n, match, why = 0, 0, empty_reason(hr, m, row, most, left)
+        if why == DRAFTED:
+            depth = left - 1 if left >= 0 else most
+            n, match, why = draft_row(hr, ho, hs, m, row, most, min(depth, most), chain, min_q30, w, g, t)
+        hand_out(t, n, i, tokens, parents, path_q30, sources)
+        n_draft[i], match_length[i], reason[i] = n, match, why
+        remember(hr, m, row, t, n, why)
+
+
+@kernel
+def accept_batch(hr, ho, hs, m, slots, tokens, offsets, context):
+    """Append emitted tokens to every slot's own text and, where it shares, to the tenant's."""
+    for i in range(len(slots)):
+        row = int(slots[i])
+        start, end = int(offsets[i]), int(offsets[i + 1])
+        if end == start:
+            ban_last(hr, m, row)
+            continue
+        share = m[row_at(hr, row) + T_SHARE]
+        for j in range(start, end):
+            value = to_value(hr, int(tokens[j]))
+            if share != SHARE_NONE:
+                shared_append(hr, ho, hs, m, row, value, context)
+            own_append(hr, ho, m, row, value)
+        hr[R_TOKENS_OUT] += end - start
+        progress(hr, m, row)
+
+
+@kernel
+def ingest(hr, ho, hs, m, row, tokens, share_all, context):
+    """Append prompt tokens to a row's own text, and to the tenant's when it shares all."""
+    for j in range(len(tokens)):
+        value = to_value(hr, int(tokens[j]))
+        if share_all:
+            shared_append(hr, ho, hs, m, row, value, context)
+        own_append(hr, ho, m, row, value)
+
+
+@kernel
+def truncate(hr, ho, hs, m, row, n_tokens):
+    """Shorten a row's own text, and take back what it shared of the rest."""
+    r = row_at(hr, row)
+    n_gone = int(m[r + T_LENGTH]) - n_tokens
+    if m[r + T_SHARE] != SHARE_NONE:
+        shared_pop(hr, hs, m, row, n_gone)
+    own_pop(hr, ho, m, row, n_tokens)
+    progress(hr, m, row)

@@ -1,0 +1,64 @@
+"""What bounds a draft before its content does, and what is remembered of it."""
+
+from .._jit import kernel
+from ..arena import (
+    LIVE,
+    MAX_ROOTS,
+    R_DRAFTS,
+    R_REASON0,
+    R_ROWS,
+    T_LENGTH,
+    T_N_BANNED,
+    T_N_ROOTS,
+    T_ROOTS,
+    T_STATE,
+)
+from ..draft import Reason
+from .requests import row_at
+from .tree import N_PARENT, N_TOKEN
+
+DRAFTED, TOO_SHORT, NO_MATCH = int(Reason.DRAFTED), int(Reason.TOO_SHORT), int(Reason.NO_MATCH)
+BELOW_MIN, BUDGET, LENGTH_LIMIT = int(Reason.BELOW_MIN), int(Reason.BUDGET), int(Reason.LENGTH_LIMIT)
+
+
+@kernel
+def bad_slot(hr, m, slots):
+    """Index of the first slot that no running request has, -1 when all are fine."""
+    for i in range(len(slots)):
+        row = int(slots[i])
+        if row < 0 or row >= hr[R_ROWS] or m[row_at(hr, row) + T_STATE] != LIVE:
+            return i
+    return -1
+
+
+@kernel
+def empty_reason(hr, m, row, max_draft, remaining):
+    """Why nothing may be drafted for this row, `DRAFTED` when something may."""
+    if max_draft <= 0:
+        return BUDGET
+    if remaining >= 0 and remaining <= 1:
+        return LENGTH_LIMIT
+    if m[row_at(hr, row) + T_LENGTH] == 0:
+        return TOO_SHORT
+    return DRAFTED
+
+
+@kernel
+def remember(hr, m, row, t, n, reason):
+    """Count the draft and keep its first tokens, so that a refusal can ban them."""
+    r = row_at(hr, row)
+    hr[R_DRAFTS] += 1
+    hr[R_REASON0 + reason] += 1
+    n_roots = 0
+    for i in range(1, n + 1):
+        if t[N_PARENT, i] == 0 and n_roots < MAX_ROOTS:
+            m[r + T_ROOTS + n_roots] = t[N_TOKEN, i]
+            n_roots += 1
+    m[r + T_N_ROOTS] = n_roots
+
+
+@kernel
+def progress(hr, m, row):
+    """Tokens were emitted: nothing is banned any more."""
+    r = row_at(hr, row)
+    m[r + T_N_BANNED], m[r + T_N_ROOTS] = 0, 0
