@@ -84,9 +84,7 @@ class Arena:
         The buffer does not hold a state of this layout and configuration.
     """
 
-    def __init__(
-        self, components: Sequence[Component], digest: int, buffer: NDArray[np.uint8] | None = None
-    ) -> None:
+    def __init__(self, components: Sequence[Component], digest: int, buffer: NDArray[np.uint8] | None = None) -> None:
         self.nbytes = arena_nbytes(components)
         self._components = tuple(components)
         self._digest = digest
@@ -137,12 +135,7 @@ class Arena:
     def _validate(self) -> None:
         """Check everything that kernels rely on before trusting a single offset."""
         buffer, nbytes = self.buffer, self.nbytes
-        if (
-            buffer.dtype != np.uint8
-            or buffer.ndim != 1
-            or not buffer.flags.c_contiguous
-            or not buffer.flags.writeable
-        ):
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
             raise SnapshotError("buffer: must be a writable, contiguous uint8 array of one dimension")
         if len(buffer) != nbytes or buffer.ctypes.data % 8:
             raise SnapshotError(

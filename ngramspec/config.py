@@ -136,9 +136,7 @@ class HashConfig(CacheConfig):
     def __post_init__(self) -> None:
         object.__setattr__(self, "orders", tuple(self.orders))
         if not 1 <= len(self.orders) <= MAX_ORDERS or list(self.orders) != sorted(set(self.orders)):
-            raise ConfigError(
-                f"orders: got {self.orders}, allowed 1 to {MAX_ORDERS} ascending context lengths"
-            )
+            raise ConfigError(f"orders: got {self.orders}, allowed 1 to {MAX_ORDERS} ascending context lengths")
         check(self.max_match, "max_match", 1, 64)
         check(self.max_hops, "max_hops", 1, 64)
         check(self.shared_percent, "shared_percent", 0, 95)
@@ -162,9 +160,7 @@ class HashConfig(CacheConfig):
         ConfigError
             Not even the smallest capacity fits.
         """
-        smallest = cls(
-            capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings
-        )
+        smallest = cls(capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings)
         spare = max_bytes - smallest.nbytes
         if spare < 0:
             raise ConfigError(

@@ -40,8 +40,8 @@ from ..arena import (
 from ..config import MAX_TOKEN_ID, CacheConfig
 from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
-from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from ..kernels.limits import bad_slot
+from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from .base import Int32, Share, Tokens
 
 _SHARES = {"none": SHARE_NONE, "outputs": SHARE_OUTPUTS, "all": SHARE_ALL}
@@ -158,9 +158,7 @@ class SessionCache:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)
         left = None if remaining is None else np.array([_at_least(remaining, "remaining", 0)], np.int32)
-        self.draft_batch(
-            slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left
-        )
+        self.draft_batch(slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left)
         return self._one.row(0)
 
     def accept(self, request_id: str, tokens: Tokens) -> None:
@@ -202,18 +200,14 @@ class SessionCache:
         """Draft for every slot in one compiled call; see `Cache.draft_batch`."""
         n = self._check_slots(slots)
         if len(out.n_draft) < n:
-            raise ConfigError(
-                f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch"
-            )
+            raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
         if not 0.0 <= min_prob <= 1.0:
             raise ConfigError(f"min_prob: got {min_prob!r}, allowed 0 to 1")
         most = np.full(n, max_draft, np.int32) if isinstance(max_draft, int) else max_draft
         left = np.full(n, -1, np.int32) if remaining is None else remaining
         if len(most) < n or len(left) < n:
             raise ConfigError(f"max_draft and remaining must hold {n} values, one a slot")
-        self._draft_rows(
-            slots, out, most, left, Topology.parse(topology) is Topology.CHAIN, int(min_prob * ONE_Q30)
-        )
+        self._draft_rows(slots, out, most, left, Topology.parse(topology) is Topology.CHAIN, int(min_prob * ONE_Q30))
         for row in self._pending.keys() & set(slots.tolist()) if self._pending else ():
             i = int(np.flatnonzero(slots == row)[0])
             out.n_draft[i], out.reason[i] = 0, Reason.TOO_SHORT
@@ -233,7 +227,7 @@ class SessionCache:
         """Forget everything, running requests included."""
         self.arena.clear()
         for table in (self._rows, self._pending, self._names, self._sessions, self._by_text):
-            table.clear()  # type: ignore[attr-defined]
+            table.clear()
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges; see `Cache.stats`."""
@@ -321,13 +315,9 @@ class SessionCache:
         if states - {FREE, LIVE, IDLE}:
             raise SnapshotError(f"request table: unknown states {states}")
         if live != set(self._rows.values()):
-            raise SnapshotError(
-                f"request table: running rows {sorted(live)}, ids name {sorted(self._rows.values())}"
-            )
+            raise SnapshotError(f"request table: running rows {sorted(live)}, ids name {sorted(self._rows.values())}")
         if idle != int(self._requests[R_N_IDLE]):
-            raise SnapshotError(
-                f"request table: {idle} idle rows, the counter says {int(self._requests[R_N_IDLE])}"
-            )
+            raise SnapshotError(f"request table: {idle} idle rows, the counter says {int(self._requests[R_N_IDLE])}")
 
 
 def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:

@@ -38,9 +38,7 @@ from .requests import (
 from .tree import N_DEPTH, N_LIST, N_PATH, N_TOKEN, draft_best, hand_out, offer, plant
 
 # Share of 2**16 that a level claims, by tier of match length, when several occurrences agree on a follower.
-CONFIDENCE = np.array(
-    [18000, 26000, 33000, 38000, 43000, 48000, 52000, 55000, 57000, 58500, 60000, 62500], np.int32
-)
+CONFIDENCE = np.array([18000, 26000, 33000, 38000, 43000, 48000, 52000, 55000, 57000, 58500, 60000, 62500], np.int32)
 
 
 @kernel
