@@ -1,0 +1,8 @@
+"""`python -m ngramspec` is the command `ngramspec`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

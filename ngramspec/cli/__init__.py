@@ -1,0 +1,59 @@
+"""The command line. `main` is the entry point; commands stand one a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..errors import NgramSpecError
+
+#: Exit status for wrong input, and after an interrupt.
+WRONG_INPUT, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        None: those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 2 for wrong input (one line on stderr says what), 130 after Ctrl-C.
+    """
+    try:
+        from .app import command
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "ngramspec":
+            raise
+        return _fail(f"the command line needs {error.name}: pip install 'ngramspec[replay]'")
+    try:
+        status = command().main(args=arguments, prog_name="ngramspec", standalone_mode=False)
+    except NgramSpecError as error:
+        return _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "ngramspec":
+            raise
+        return _fail(f"this command needs {error.name}: pip install 'ngramspec[replay]'")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is wrong, and nothing more can be said.
+        sys.stdout = None
+        return 0
+    except Exception as error:
+        # Usage errors and aborts come from typer, which names their classes differently from release to release.
+        if type(error).__name__ == "Abort":
+            return INTERRUPTED
+        if not hasattr(error, "format_message"):
+            raise
+        return _fail(error.format_message()) if error.format_message().strip() else WRONG_INPUT
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return WRONG_INPUT

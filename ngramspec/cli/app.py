@@ -1,0 +1,51 @@
+"""All commands together. A new one is one file and one line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from .demo import demo
+from .replay import replay
+from .trace import convert, inspect
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="N-gram speculation for LLM inference: what would it save on recorded traffic?",
+)
+trace = typer.Typer(no_args_is_help=True, help="Look at recorded traces and convert them.")
+
+
+def example(text: str) -> str:
+    """Last line of a command's help."""
+    return f"Example: {text}"
+
+
+app.command(epilog=example("ngramspec replay log.jsonl.gz --drafter ngramspec,none"))(replay)
+app.command(epilog=example("ngramspec demo"))(demo)
+app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
+trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
+trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ngramspec {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=example("ngramspec replay log.jsonl.gz"))
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def command() -> Any:
+    """The command that `main` runs."""
+    return typer.main.get_command(app)

@@ -1,0 +1,131 @@
+"""`ngramspec replay`: what drafters would have saved on recorded traffic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..caches.base import Share
+from ..errors import ConfigError
+from ..replay.drafters import DEFAULT_CAPACITY, DRAFTERS
+from ..replay.formats import read
+from ..replay.results import document, run, write_json
+from ..replay.simulator import Options
+from ..replay.trace import Trace
+from .output import caveats, print_runs, progress, stdout
+
+
+def ids(text: str) -> tuple[int, ...]:
+    """Token ids from `1,2,3`; raises `ConfigError` for anything else."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = (-1,)
+    if min(found) < 0:
+        raise ConfigError(f"--eos: got {text!r}, allowed token ids from 0, separated by commas")
+    return found
+
+
+def names(text: str) -> list[str]:
+    """Drafter names from `a,b`, all known and each once; raises `ConfigError` otherwise."""
+    found = [part.strip() for part in text.split(",")]
+    for name in found:
+        if name not in DRAFTERS:
+            raise ConfigError(f"--drafter: got {name!r}, allowed {', '.join(DRAFTERS)}")
+    if len(set(found)) < len(found):
+        raise ConfigError(f"--drafter: got {text!r}, name each drafter once")
+    return found
+
+
+def load(paths: list[Path], limit: int | None, skip_bad: bool) -> list[Trace]:
+    """Read traces, the first `limit` requests of each; bad rows raise, or are left out with `skip_bad`."""
+    traces = [read(path, skip_bad=skip_bad) for path in paths]
+    return traces if limit is None else [trace.select(range(min(limit, len(trace)))) for trace in traces]
+
+
+def replay(
+    traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="JSONL, JSONL.gz, .npz or Parquet.")],
+    drafter: Annotated[str, typer.Option(metavar="NAME[,NAME...]", help=f"Of {', '.join(DRAFTERS)}.")] = "ngramspec",
+    topology: Annotated[str, typer.Option(metavar="tree|chain", help="Shape of the drafts.")] = "tree",
+    max_draft: Annotated[int, typer.Option(metavar="N", help="Most tokens drafted a step.")] = 11,
+    min_prob: Annotated[
+        float, typer.Option(metavar="P", help="Path probability below which a token is not drafted.")
+    ] = 0.0,
+    concurrency: Annotated[int, typer.Option(metavar="C", help="Requests that run at a time.")] = 1,
+    share: Annotated[
+        str, typer.Option(metavar="outputs|all|none", help="What later requests see of earlier ones.")
+    ] = "outputs",
+    eos: Annotated[
+        str | None, typer.Option(metavar="ID,...", help="Ids that end an output, instead of the trace's own.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the first N requests of each trace.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Seed of the 95 % interval.")] = 0,
+    capacity: Annotated[
+        int, typer.Option(metavar="TOKENS", help="Tokens of text that a drafter keeps.")
+    ] = DEFAULT_CAPACITY,
+    warm_up: Annotated[
+        list[Path] | None, typer.Option(metavar="TRACE", help="Replay this first, uncounted. May be repeated.")
+    ] = None,
+    upper_bound: Annotated[
+        bool, typer.Option("--upper-bound", help="Let the warm-up hold the trace's own requests.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave bad rows out instead of stopping at the first.")
+    ] = False,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Compare predicted probabilities with what was emitted.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every number to FILE.")] = None,
+) -> None:
+    """Replay recorded requests through drafters: accepted length, rates and the drafters' own time.
+
+    Every drafter starts cold on every trace. Accept length is the mean number of tokens emitted a verify step.
+    """
+    if upper_bound and not warm_up:
+        raise ConfigError("--upper-bound has no effect without --warm-up: leave it out")
+    chosen = names(drafter)
+    options = Options(
+        max_draft=max_draft,
+        topology=topology,
+        min_prob=min_prob,
+        concurrency=concurrency,
+        share=_share(share),
+        eos_ids=None if eos is None else ids(eos),
+        calibration=calibration,
+    )
+    loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
+    runs = replay_all(
+        loaded, chosen, options, seed=seed, capacity_tokens=capacity, warm_up=warm, upper_bound=upper_bound
+    )
+    show(runs)
+    if json is not None:
+        write_json(document(runs), json)
+
+
+def _share(text: str) -> Share:
+    for known in ("outputs", "all", "none"):
+        if text == known:
+            return known
+    raise ConfigError(f"--share: got {text!r}, allowed outputs, all or none")
+
+
+def replay_all(traces: list[Trace], drafters: list[str], options: Options, **settings: Any) -> list[dict[str, Any]]:
+    """Run every drafter on every trace, with a progress bar; `settings` go to `ngramspec.replay.run`."""
+    with progress() as start:
+        return [
+            run(trace, name, options, on_progress=start(f"{trace.name} · {name}", len(trace)), **settings)
+            for trace in traces
+            for name in drafters
+        ]
+
+
+def show(runs: list[dict[str, Any]]) -> None:
+    """Print a table of the runs and what a reader has to know about them."""
+    console = stdout()
+    print_runs(console, runs)
+    for line in caveats(runs):
+        console.print(f"note: {line}")

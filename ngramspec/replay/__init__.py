@@ -1,0 +1,29 @@
+"""Replay of recorded traces: what a drafter would have drafted, and what of it would have been accepted, exactly."""
+
+from .drafters import DRAFTERS, Facts, build
+from .formats import read, write
+from .inspection import inspect
+from .results import document, run, write_json
+from .simulator import Counts, Options, simulate
+from .trace import Labels, Ragged, Trace
+from .verify import Verified, verify
+
+__all__ = [
+    "DRAFTERS",
+    "Counts",
+    "Facts",
+    "Labels",
+    "Options",
+    "Ragged",
+    "Trace",
+    "Verified",
+    "build",
+    "document",
+    "inspect",
+    "read",
+    "run",
+    "simulate",
+    "verify",
+    "write",
+    "write_json",
+]

@@ -1,0 +1,139 @@
+"""Drafters by the names that the command line and results use. A new one is one function and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..caches.base import Cache
+from ..errors import ConfigError
+from .trace import Trace
+
+#: Tokens of text that a drafter keeps unless told otherwise: traces of two million tokens fit without eviction.
+DEFAULT_CAPACITY = 4_000_000
+
+#: Most sessions that a drafter is asked to remember.
+MAX_SESSIONS = 65_536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a drafter's configuration has to know of the traffic.
+
+    Attributes
+    ----------
+    vocab_size : int
+        Every id is below it.
+    eos_ids : tuple of int
+        Ids that end an output.
+    max_requests : int
+        Most requests that run at a time.
+    max_sessions : int
+        Sessions and ended requests worth remembering.
+    capacity_tokens : int
+        Tokens of text to keep.
+    """
+
+    vocab_size: int
+    eos_ids: tuple[int, ...] = ()
+    max_requests: int = 1
+    max_sessions: int = 1024
+    capacity_tokens: int = DEFAULT_CAPACITY
+
+    @classmethod
+    def of(
+        cls,
+        traces: list[Trace],
+        *,
+        eos_ids: tuple[int, ...] | None,
+        concurrency: int,
+        vocab_size: int | None = None,
+        capacity_tokens: int = DEFAULT_CAPACITY,
+    ) -> Facts:
+        """Read them off the traces that one drafter will see.
+
+        Parameters
+        ----------
+        traces : list of Trace
+            The trace, and those replayed before it.
+        eos_ids : tuple of int, optional
+            None: all that the traces record.
+        concurrency : int
+            Requests that run at a time.
+        vocab_size : int, optional
+            None: the largest id + 1, rounded up to a multiple of 256.
+        capacity_tokens : int
+            Tokens of text to keep.
+
+        Raises
+        ------
+        ConfigError
+            An id is not below `vocab_size`.
+        """
+        eos = sorted({i for trace in traces for i in trace.eos_ids} if eos_ids is None else set(eos_ids))
+        tokens = [part.tokens for trace in traces for part in (trace.prompt, trace.output)]
+        largest = max([0, *eos, *(int(part.max()) for part in tokens if len(part))])
+        if vocab_size is None:
+            vocab_size = min(-(-(largest + 1) // 256) * 256, 2**31 - 1)
+        elif largest >= vocab_size:
+            raise ConfigError(
+                f"vocab_size: got {vocab_size}, but ids up to {largest} occur; allowed from {largest + 1}"
+            )
+        sessions = sum(len(trace.session.names) + int(np.sum(trace.session.codes < 0)) for trace in traces)
+        return cls(
+            vocab_size=vocab_size,
+            eos_ids=tuple(eos),
+            max_requests=concurrency,
+            max_sessions=min(max(1024, sessions), MAX_SESSIONS),
+            capacity_tokens=capacity_tokens,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Keyword arguments that every configuration class takes."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def _rolling_hash(facts: Facts) -> Cache:
+    from ..caches.rolling_hash import RollingHashCache
+    from ..config import HashConfig
+
+    return RollingHashCache(HashConfig(**facts.settings()))
+
+
+def _suffix_trie(facts: Facts) -> Cache:
+    from ..caches.suffix_trie import SuffixTrieCache
+    from ..config import TrieConfig
+
+    return SuffixTrieCache(TrieConfig(**facts.settings()))
+
+
+def _ngramspec(facts: Facts) -> Cache:
+    from ..config import DrafterConfig
+    from ..drafting.drafter import Drafter
+
+    return Drafter(DrafterConfig(**facts.settings()))
+
+
+def _none(facts: Facts) -> Cache:
+    from ..caches.null import NullCache
+
+    return NullCache()
+
+
+#: Name -> how to build it.
+DRAFTERS: dict[str, Callable[[Facts], Cache]] = {
+    "ngramspec": _ngramspec,
+    "rolling-hash": _rolling_hash,
+    "suffix-trie": _suffix_trie,
+    "none": _none,
+}
+
+
+def build(name: str, facts: Facts) -> Cache:
+    """A fresh drafter; raises `ConfigError` for an unknown name, naming those there are."""
+    if name not in DRAFTERS:
+        raise ConfigError(f"drafter: got {name!r}, allowed {', '.join(DRAFTERS)}")
+    return DRAFTERS[name](facts)

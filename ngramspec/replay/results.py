@@ -1,0 +1,183 @@
+"""One run: a fresh drafter, a trace, and the numbers that came out, as the JSON object that `--json` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..caches.base import Cache
+from ..errors import TraceError
+from . import metrics
+from .drafters import DEFAULT_CAPACITY, Facts, build
+from .files import replacing
+from .simulator import Counts, Options, simulate
+from .trace import Labels, Ragged, Trace
+
+SCHEMA = "ngramspec.replay/1"
+
+
+def run(
+    trace: Trace,
+    drafter: str,
+    options: Options,
+    *,
+    vocab_size: int | None = None,
+    capacity_tokens: int = DEFAULT_CAPACITY,
+    seed: int = 0,
+    warm_up: Sequence[Trace] = (),
+    upper_bound: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Replay `trace` through a fresh drafter.
+
+    Parameters
+    ----------
+    trace : Trace
+        Recorded requests.
+    drafter : str
+        A name in `drafters.DRAFTERS`.
+    options : Options
+        How to replay.
+    vocab_size : int, optional
+        None: from the largest id in the traces.
+    capacity_tokens : int
+        Tokens of text that the drafter keeps.
+    seed : int
+        Seed of the bootstrap interval.
+    warm_up : sequence of Trace
+        Replayed first, uncounted, and named in the result. None: cold start.
+    upper_bound : bool
+        Allow requests of the trace itself in the warm-up; the result is then labelled an upper bound.
+    on_progress : callable, optional
+        Called with the number of requests ended so far.
+
+    Returns
+    -------
+    dict
+        The run: the metrics' names, and times measured on this CPU.
+
+    Raises
+    ------
+    ConfigError
+        An unknown drafter or a setting outside what is allowed.
+    TraceError
+        The warm-up holds requests of the trace.
+    """
+    repeated = _repeated(trace, warm_up)
+    if repeated and not upper_bound:
+        raise TraceError(
+            f"warm-up: {repeated} of {len(trace)} requests of {trace.name} are in it, a replay would only recite them; "
+            "take another trace, or ask for an upper bound"
+        )
+    facts = Facts.of(
+        [trace, *warm_up],
+        eos_ids=options.eos_ids,
+        concurrency=options.concurrency,
+        vocab_size=vocab_size,
+        capacity_tokens=capacity_tokens,
+    )
+    compile_kernels(drafter, facts, options)
+    cache = build(drafter, facts)
+    for earlier in warm_up:
+        simulate(earlier, cache, replace(options, calibration=False))
+    counts = simulate(trace, cache, options, on_progress)
+    config = asdict(options) | facts.settings() | {"seed": seed, "warm_up": [earlier.name for earlier in warm_up]}
+    return summary(trace, drafter, cache, counts, config, options.verify_width) | (
+        {"upper_bound": True} if repeated else {}
+    )
+
+
+def summary(
+    trace: Trace, drafter: str, cache: Cache, counts: Counts, config: dict[str, Any], verify_width: int | None
+) -> dict[str, Any]:
+    """Name the numbers of one replay.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was replayed.
+    drafter : str
+        Its name.
+    cache : Cache
+        The drafter after the replay.
+    counts : Counts
+        What was counted.
+    config : dict
+        Every setting; `seed` is read from it.
+    verify_width : int, optional
+        See `Options`.
+    """
+    stats = cache.stats()
+    result: dict[str, Any] = {"drafter": drafter, "trace": trace.name, "kind": "measured-cpu", "config": config}
+    result |= metrics.totals(counts.per_row, verify_width)
+    result["accept_length_interval_95"] = metrics.interval(trace, counts.per_row, config["seed"])
+    result |= metrics.timings(counts)
+    result |= {
+        "prompt_tokens": counts.prompt_tokens,
+        "output_tokens": counts.prefill_tokens + result["emitted_tokens"],
+        "prefill_tokens": counts.prefill_tokens,
+        "unused_tokens": counts.unused_tokens,
+        "skipped_rows": trace.n_skipped,
+        "cache_bytes": cache.nbytes,
+        "cached_tokens": stats.get("cached_tokens", 0),
+        "stats": stats,
+        "empty_drafts": metrics.empty_drafts(counts.per_reason),
+        "by_depth": metrics.by_depth(counts.per_depth),
+        "by_source": metrics.by_source(counts.per_source),
+        "by_category": metrics.by_category(counts.per_row, trace.category, verify_width),
+    }
+    if config["calibration"]:
+        result["calibration"] = metrics.calibration(counts.bins)
+    return result
+
+
+def compile_kernels(drafter: str, facts: Facts, options: Options) -> None:
+    """Replay a few tokens through an instance of its own, so that no timed call compiles anything."""
+    prompts = [[1, 2, 3, 1, 2, 3, 1, 2], [4, 5, 4, 5, 4]]
+    n = len(prompts)
+    none = Labels(np.full(n, -1, np.int32))
+    trace = Trace(
+        name="warm-up",
+        ids=("0", "1"),
+        prompt=Ragged.of(prompts),
+        output=Ragged.of([[3, 1, 2, 3, 1, 2, 7], [5, 4, 5, 4]]),
+        session=Labels.of(["0", "0"]),
+        turn=np.arange(n, dtype=np.int32),
+        arrival=np.full(n, np.nan),
+        finish_reason=none,
+        category=none,
+        eos=Ragged.of([[]] * n),
+        sampling=none,
+        spec=none,
+    )
+    small = replace(facts, vocab_size=max(facts.vocab_size, 8), max_sessions=8, eos_ids=())
+    simulate(trace, build(drafter, small), replace(options, eos_ids=None))
+
+
+def _repeated(trace: Trace, warm_up: Sequence[Trace]) -> int:
+    """How many requests of `trace` are in `warm_up`, token for token."""
+    if not warm_up:
+        return 0
+    seen = {_content(earlier, row) for earlier in warm_up for row in range(len(earlier))}
+    return sum(_content(trace, row) in seen for row in range(len(trace)))
+
+
+def _content(trace: Trace, row: int) -> tuple[bytes, bytes]:
+    return trace.prompt[row].tobytes(), trace.output[row].tobytes()
+
+
+def document(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What `--json` writes."""
+    return {"schema": SCHEMA, "ngramspec": __version__, "numpy": np.__version__, "runs": runs}
+
+
+def write_json(content: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write `content` as JSON; the file appears whole or not at all. Raises `TraceError` where it cannot be."""
+    with replacing(path) as file:
+        file.write(json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")

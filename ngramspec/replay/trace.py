@@ -1,0 +1,226 @@
+"""`Trace`: recorded requests as flat arrays, immutable; everything else in `ngramspec.replay` reads these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import TraceError
+
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+#: Largest token id that a trace may hold.
+MAX_TOKEN_ID = 2**31 - 2
+
+
+def _freeze(holder: Any, *names: str) -> None:
+    """Put read-only views in the place of a frozen dataclass's arrays; the caller's own arrays stay as they are."""
+    for name in names:
+        view = getattr(holder, name).view()
+        view.setflags(write=False)
+        object.__setattr__(holder, name, view)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """One short string a row, stored as an index into distinct names.
+
+    Attributes
+    ----------
+    codes : int32[n_rows]
+        Index into `names`; -1 where the row has none.
+    names : tuple of str
+        Distinct names, in order of first appearance.
+    """
+
+    codes: Int32
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _freeze(self, "codes")
+
+    @classmethod
+    def of(cls, values: Iterable[str | None]) -> Labels:
+        """Index `values`, one a row."""
+        index: dict[str, int] = {}
+        codes = [-1 if value is None else index.setdefault(value, len(index)) for value in values]
+        return cls(np.array(codes, np.int32), tuple(index))
+
+    def __getitem__(self, row: int) -> str | None:
+        code = int(self.codes[row])
+        return None if code < 0 else self.names[code]
+
+    def tolist(self) -> list[str | None]:
+        """The string of every row."""
+        return [None if code < 0 else self.names[code] for code in self.codes.tolist()]
+
+    def take(self, rows: Int64) -> Labels:
+        """The labels of `rows`, names that no longer appear left out."""
+        return Labels.of(self[row] for row in rows.tolist())
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of token ids, one a row, end to end.
+
+    Attributes
+    ----------
+    tokens : int32[n_tokens]
+        Every row's ids, one row after the other.
+    offsets : int64[n_rows + 1]
+        Row i is `tokens[offsets[i]:offsets[i + 1]]`.
+    """
+
+    tokens: Int32
+    offsets: Int64
+
+    def __post_init__(self) -> None:
+        _freeze(self, "tokens", "offsets")
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int] | Int32]) -> Ragged:
+        """Lay `rows` end to end."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        tokens = np.empty(int(offsets[-1]), np.int32)
+        for row, start in zip(rows, offsets[:-1].tolist(), strict=True):
+            tokens[start : start + len(row)] = row
+        return cls(tokens, offsets)
+
+    @property
+    def lengths(self) -> Int64:
+        """Tokens of each row, int64[n_rows]."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, row: int) -> Int32:
+        return self.tokens[self.offsets[row] : self.offsets[row + 1]]
+
+    def take(self, rows: Int64) -> Ragged:
+        """The given rows, in the given order."""
+        return Ragged.of([self[row] for row in rows.tolist()])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Recorded requests, in file order.
+
+    Arrays are read-only. Text is not kept: a trace is token ids. `n_skipped` counts bad rows that a reader left out.
+
+    Attributes
+    ----------
+    name : str
+        Where the trace came from, for reports.
+    ids : tuple of str
+        Request ids as recorded; the row number where there was none.
+    prompt, output : Ragged
+        Token ids. Negative ids in a prompt are placeholders (an image, say); outputs have none.
+    session : Labels
+        Session of each row, if any.
+    turn : int32[n_rows]
+        Turn within the session; -1 where not recorded.
+    arrival : float64[n_rows]
+        Time of arrival in seconds; NaN where not recorded.
+    finish_reason, category : Labels
+        As recorded (`"stop"`, `"length"`, ...), if at all.
+    eos : Ragged
+        Ids that end each row's output; empty where not recorded.
+    sampling, spec : Labels
+        Sampling parameters and speculation counters as JSON text, if recorded.
+    n_skipped : int
+        Bad rows left out by a reader.
+    skipped : tuple of str
+        Why, for the first of them.
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    prompt: Ragged
+    output: Ragged
+    session: Labels
+    turn: Int32
+    arrival: Float64
+    finish_reason: Labels
+    category: Labels
+    eos: Ragged
+    sampling: Labels
+    spec: Labels
+    n_skipped: int = 0
+    skipped: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _freeze(self, "turn", "arrival")
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Every id that ends some row's output, ascending."""
+        return tuple(np.unique(self.eos.tokens).tolist())
+
+    def select(self, rows: Sequence[int] | NDArray[Any]) -> Trace:
+        """A trace of the given rows (indices or a mask), in the given order."""
+        chosen = np.arange(len(self), dtype=np.int64)[np.asarray(rows, None if len(rows) else np.int64)]
+        parts: dict[str, Any] = {"ids": tuple(self.ids[row] for row in chosen.tolist())}
+        for field in fields(self):
+            part = getattr(self, field.name)
+            if isinstance(part, Ragged | Labels):
+                parts[field.name] = part.take(chosen)
+            elif isinstance(part, np.ndarray):
+                parts[field.name] = part[chosen]
+        return replace(self, **parts)
+
+    @classmethod
+    def concat(cls, traces: Sequence[Trace], name: str | None = None) -> Trace:
+        """One trace after the other; sessions of the same name in two traces become one.
+
+        Raises
+        ------
+        TraceError
+            `traces` is empty.
+        """
+        if not traces:
+            raise TraceError("concat: got no traces, needs at least one")
+        parts: dict[str, Any] = {
+            "name": name or "+".join(trace.name for trace in traces),
+            "ids": sum((trace.ids for trace in traces), ()),
+            "n_skipped": sum(trace.n_skipped for trace in traces),
+            "skipped": sum((trace.skipped for trace in traces), ()),
+        }
+        for field in fields(cls):
+            pieces = [getattr(trace, field.name) for trace in traces]
+            if isinstance(pieces[0], Ragged):
+                parts[field.name] = Ragged.of([piece[row] for piece in pieces for row in range(len(piece.lengths))])
+            elif isinstance(pieces[0], Labels):
+                parts[field.name] = Labels.of(value for piece in pieces for value in piece.tolist())
+            elif isinstance(pieces[0], np.ndarray):
+                parts[field.name] = np.concatenate(pieces)
+        return cls(**parts)
+
+
+def _check(trace: Trace) -> None:
+    n = len(trace)
+    for name in ("prompt", "output", "eos"):
+        part: Ragged = getattr(trace, name)
+        tokens, offsets = part.tokens, part.offsets
+        if tokens.dtype != np.int32 or offsets.dtype != np.int64:
+            raise TraceError(f"{name}: got {tokens.dtype} tokens, {offsets.dtype} offsets; allowed int32, int64")
+        if len(offsets) != n + 1 or offsets[0] != 0 or offsets[-1] != len(tokens) or (np.diff(offsets) < 0).any():
+            raise TraceError(f"{name}.offsets: must rise from 0 to {len(tokens)} in {n + 1} steps")
+        low = np.iinfo(np.int32).min if name == "prompt" else 0
+        if len(tokens) and not low <= tokens.min() <= tokens.max() <= MAX_TOKEN_ID:
+            raise TraceError(f"{name}: got ids from {tokens.min()} to {tokens.max()}, allowed {low} to {MAX_TOKEN_ID}")
+    for name in ("session", "finish_reason", "category", "sampling", "spec"):
+        labels: Labels = getattr(trace, name)
+        codes = labels.codes
+        if len(codes) != n or (n and not -1 <= codes.min() <= codes.max() < len(labels.names)):
+            raise TraceError(f"{name}: needs {n} codes from -1 to {len(labels.names) - 1}")
+    if len(trace.turn) != n or len(trace.arrival) != n:
+        raise TraceError(f"turn, arrival: got {len(trace.turn)} and {len(trace.arrival)} entries, need {n}")
