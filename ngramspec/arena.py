@@ -202,3 +202,24 @@ def store_component(name: str, n_blocks: int, orders: Sequence[int], hops: int, 
 def store_block_nbytes(n_orders: int) -> int:
     """Bytes that one more block of a store costs."""
     return 4 * (BLOCK * (1 + (1 + 2 * n_orders if n_orders else 0)) + META)
+
+
+# Suffix trie: counted contexts of own and shared text, see `kernels/trie.py`.
+NODE = 8  # int32 fields a node; node 0 is none, node i lies at offset (i - 1) * NODE
+C_TOKEN, C_PARENT, C_COUNT, C_CHILD, C_NEWER, C_OLDER, C_SUFFIX, C_USE = range(8)
+OWN_ROOT, SHARED_ROOT = -1, -2  # in the place of a root's token
+(X_NODES, X_DEPTH, X_FOLLOWERS, X_BITS, X_EDGES, X_NODE, X_VERSION, X_EDGE, X_PLACE, X_BUMP, X_FREE, X_N_FREE, X_WASTE,
+ X_HAND, X_CREATED, X_FREED, X_EVICTED) = range(17)  # fmt: skip
+PLACE = 16  # int32 fields a row: where its text ends in the trie
+(P_ROOT, P_ROOT_VERSION, P_OWN, P_OWN_VERSION, P_OWN_LENGTH, P_SHARED, P_SHARED_VERSION, P_SHARED_LENGTH, P_SEEN,
+ P_COUNTED) = range(10)  # fmt: skip
+EDGES_PER_NODE = 2  # slots of the edge table
+TRIE_NODE_NBYTES = 4 * (NODE + 1 + EDGES_PER_NODE)  # with its version and its part of the edge table
+
+
+def trie_component(n_nodes: int, n_rows: int, depth: int, max_followers: int) -> Component:
+    """Trie of at most `n_nodes` nodes: nodes, their versions, the edge table, and a place a row."""
+    words = {X_NODES: n_nodes, X_DEPTH: depth, X_FOLLOWERS: max_followers, X_BITS: n_nodes.bit_length()}
+    words |= {X_EDGES: EDGES_PER_NODE * n_nodes}
+    sections = [(X_NODE, n_nodes * NODE), (X_VERSION, n_nodes), (X_EDGE, EDGES_PER_NODE * n_nodes)]
+    return Component("trie", words, [*sections, (X_PLACE, n_rows * PLACE)])

@@ -10,17 +10,21 @@ from .arena import (
     BLOCK,
     MAX_EOS,
     MAX_ORDERS,
+    TRIE_NODE_NBYTES,
     Component,
     arena_nbytes,
     digest63,
     requests_component,
     store_block_nbytes,
     store_component,
+    trie_component,
 )
 from .errors import ConfigError
 
 MAX_TOKEN_ID = 2**31 - 2
 MAX_TOKENS = 2**31 - 2
+MAX_NODES = 2**28
+NODES_PER_TOKEN = 4  # of a trie: what text of many sources needs at the default depth, about
 
 
 def check(value: Any, name: str, low: int, high: int, advice: str = "") -> None:
@@ -92,9 +96,44 @@ class CacheConfig:
         return arena_nbytes(self.components())
 
     @property
+    def _block_nbytes(self) -> int:
+        """Bytes that one more block of capacity costs."""
+        raise NotImplementedError
+
+    @property
     def digest(self) -> int:
         """63-bit digest of every setting; states of different configurations are never mixed up."""
         return digest63(repr(sorted(asdict(self).items())).encode() + type(self).__name__.encode())
+
+    @classmethod
+    def with_max_bytes(cls, max_bytes: int, **settings: Any) -> Self:
+        """The largest capacity whose whole state fits in `max_bytes`.
+
+        Parameters
+        ----------
+        max_bytes : int
+            Hard limit in bytes.
+        **settings
+            Every other setting.
+
+        Raises
+        ------
+        ConfigError
+            Not even the smallest capacity fits.
+        """
+        smallest = cls(capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings)
+        spare = max_bytes - smallest.nbytes
+        if spare < 0:
+            raise ConfigError(
+                f"max_bytes: got {max_bytes}, these settings need at least {smallest.nbytes}: "
+                "raise it or lower max_requests and max_sessions"
+            )
+        blocks = min(spare // smallest._block_nbytes, (MAX_TOKENS - smallest.capacity_tokens) // BLOCK)
+        while True:
+            config = cls(capacity_tokens=smallest.capacity_tokens + BLOCK * blocks, **settings)
+            if config.nbytes <= max_bytes:
+                return config
+            blocks -= 1 + (config.nbytes - max_bytes) // smallest._block_nbytes
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -144,36 +183,6 @@ class HashConfig(CacheConfig):
             check(order, f"orders[{i}]", 1, self.max_match)
         super().__post_init__()
 
-    @classmethod
-    def with_max_bytes(cls, max_bytes: int, **settings: Any) -> Self:
-        """The largest capacity whose whole state fits in `max_bytes`.
-
-        Parameters
-        ----------
-        max_bytes : int
-            Hard limit in bytes.
-        **settings
-            Every other setting.
-
-        Raises
-        ------
-        ConfigError
-            Not even the smallest capacity fits.
-        """
-        smallest = cls(capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings)
-        spare = max_bytes - smallest.nbytes
-        if spare < 0:
-            raise ConfigError(
-                f"max_bytes: got {max_bytes}, these settings need at least {smallest.nbytes}: "
-                "raise it or lower max_requests and max_sessions"
-            )
-        blocks = spare // store_block_nbytes(len(smallest.orders))
-        while True:
-            config = cls(capacity_tokens=smallest.capacity_tokens + BLOCK * blocks, **settings)
-            if config.nbytes <= max_bytes:
-                return config
-            blocks -= 1 + (config.nbytes - max_bytes) // store_block_nbytes(len(config.orders))
-
     @property
     def n_own_blocks(self) -> int:
         """Blocks for the text of running requests and idle sessions."""
@@ -188,10 +197,70 @@ class HashConfig(CacheConfig):
     def _n_blocks(self) -> int:
         return -(-self.capacity_tokens // BLOCK)
 
+    @property
+    def _block_nbytes(self) -> int:
+        return store_block_nbytes(len(self.orders))
+
     def components(self) -> list[Component]:
         """Request table, own text, shared text."""
         return [
             requests_component(self.n_rows, self.vocab_size, self.eos_ids),
             store_component("own", self.n_own_blocks, self.orders, self.max_hops, self.max_match),
             store_component("shared", self.n_shared_blocks, self.orders, self.max_hops, self.max_match),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrieConfig(CacheConfig):
+    """Settings of `SuffixTrieCache`.
+
+    Parameters
+    ----------
+    capacity_tokens, vocab_size, eos_ids, max_requests, max_sessions
+        See `CacheConfig`. `capacity_tokens` is own text alone: what is shared lives in nodes.
+    depth : int
+        Tokens of a counted context and its follower together: contexts of 1 to `depth` - 1 tokens are matched.
+        Cost: up to `depth` nodes a token, less where text repeats.
+    max_followers : int
+        Followers of a context that a draft looks at, the most recent ones. Cost: about 10 ns each.
+    max_nodes : int, optional
+        Hard limit; leaves make room beyond it. None: 4 a token of capacity. Cost: 44 bytes each.
+    """
+
+    depth: int = 8
+    max_followers: int = 32
+    max_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        check(self.depth, "depth", 2, 32)
+        check(self.max_followers, "max_followers", 1, 64)
+        if self.max_nodes is not None:
+            check(self.max_nodes, "max_nodes", self.min_nodes, MAX_NODES, f" with depth={self.depth}")
+        super().__post_init__()
+
+    @property
+    def min_nodes(self) -> int:
+        """Smallest allowed `max_nodes`: all that counting one more token may not evict, and one node to evict."""
+        return self.depth * (self.depth - 1) // 2 + 3
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes in the arena."""
+        return self.max_nodes or max(self.min_nodes, min(MAX_NODES, NODES_PER_TOKEN * self.capacity_tokens))
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of text."""
+        return -(-self.capacity_tokens // BLOCK)
+
+    @property
+    def _block_nbytes(self) -> int:
+        return store_block_nbytes(0) + (0 if self.max_nodes else BLOCK * NODES_PER_TOKEN * TRIE_NODE_NBYTES)
+
+    def components(self) -> list[Component]:
+        """Request table, own text, trie."""
+        return [
+            requests_component(self.n_rows, self.vocab_size, self.eos_ids),
+            store_component("own", self.n_blocks, (), 0, 0),
+            trie_component(self.n_nodes, self.n_rows, self.depth, self.max_followers),
         ]
