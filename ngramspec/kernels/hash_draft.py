@@ -11,6 +11,7 @@ from .._jit import kernel
 from ..arena import R_TOKENS_OUT, SHARE_NONE, T_LENGTH, T_SHARE
 from .evidence import (
     C_LENGTH,
+    C_NEXT,
     G_HEAD,
     G_PROB,
     G_SOURCE,
@@ -62,19 +63,30 @@ def blend(w, g, n, n_levels):
 
 
 @kernel
+def longest_behind(hr, m, row, w, g, n):
+    """Longest match among candidates whose follower may be drafted first."""
+    longest = 0
+    for i in range(n):
+        c = int(g[i, G_HEAD]) if not is_banned(hr, m, row, g[i, G_VALUE]) else -1
+        while c >= 0:
+            longest = max(longest, int(w[C_LENGTH, c]))
+            c = int(w[C_NEXT, c])
+    return longest
+
+
+@kernel
 def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t):
     """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
     n_candidates, _ = gather(hr, ho, hs, m, row, w)
     if n_candidates == 0:
         return 0, 0, NO_MATCH
-    match = 0
-    for i in range(n_candidates):
-        match = max(match, int(w[C_LENGTH, i]))
-    n_open, node, refused = plant(t, 0), 0, False
+    n_open, node, match, refused = plant(t, 0), 0, 0, False
     while True:
         room = max_draft - node
         if t[N_LIST, node] >= 0 and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
             n, _, _ = collect(ho, hs, m, w, g, t, node, int(t[N_LIST, node]))
+            if node == 0:
+                match = longest_behind(hr, m, row, w, g, n)
             blend(w, g, n, levels(w, g, n))
             if chain:
                 n_open, room = 0, 1
