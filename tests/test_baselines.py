@@ -1,0 +1,477 @@
+"""Rival rules: each on hand-made cases with the drafts its released package gives, and the protocol they all keep."""
+
+import importlib
+import json
+import random
+
+import numpy as np
+import pytest
+
+from ngramspec.baselines import BASELINES
+from ngramspec.caches.base import Cache
+from ngramspec.draft import DraftBatch, Reason, Source
+from ngramspec.errors import CapacityError, ConfigError
+
+#: Options under which a rule drafts from short texts, where its own defaults ask for long matches.
+EAGER = {
+    "vllm-ngram": {"min_n": 1},
+}
+
+#: Rules that remember what other requests emitted.
+SHARING = ["suffix-decoding"]
+ALL = sorted(BASELINES)
+
+
+def rule(name, **options):
+    module, cls = BASELINES[name].split(":")
+    common = {"vocab_size": 200_000, "capacity_tokens": 10_000}
+    return getattr(importlib.import_module(module), cls)(**{**common, **EAGER.get(name, {}), **options})
+
+
+def chain(cache, request="a", max_draft=3, **options):
+    return cache.draft(request, max_draft=max_draft, topology="chain", **options).tokens.tolist()
+
+
+def seen(name, *outputs, **options):
+    """The rule after requests that emitted `outputs`, none of them running any more."""
+    cache = rule(name, **options)
+    for i, output in enumerate(outputs):
+        replay(cache, f"seen-{i}", [], output)
+        cache.finish(f"seen-{i}")
+    return cache
+
+
+def replay(cache, request, prompt, output, step=1, **options):
+    """Let a request emit `output`, `step` tokens at a time, drafting before each."""
+    cache.begin(request, prompt, **options)
+    for i in range(0, len(output), step):
+        cache.draft(request, max_draft=4)
+        cache.accept(request, output[i : i + step])
+
+
+@pytest.fixture(params=ALL)
+def name(request):
+    return request.param
+
+
+# What all of them keep
+
+
+def test_every_rule_keeps_the_protocol(name):
+    cache = rule(name)
+    assert isinstance(cache, Cache)
+    assert cache.name == name
+
+
+def test_a_request_drafts_from_what_it_emitted_before(name):
+    cache = rule(name)
+    text = [11, 12, 13, 14, 15, 16, 17, 18] * 4
+    replay(cache, "a", text[:3], text[3:], step=2)
+    assert chain(cache, max_draft=2) == [11, 12]
+
+
+def test_reasons_of_empty_drafts(name):
+    cache = rule(name)
+    cache.begin("a", [])
+    assert cache.draft("a", max_draft=3).reason is Reason.TOO_SHORT
+    cache.begin("b", [5, 6, 7], max_tokens=2)
+    assert cache.draft("b", max_draft=3).reason is Reason.TOO_SHORT
+    assert cache.ingest("b") == 0
+    assert cache.draft("b", max_draft=3).reason is Reason.NO_MATCH
+    assert cache.draft("b", max_draft=0).reason is Reason.BUDGET
+    assert cache.draft("b", max_draft=3, remaining=1).reason is Reason.LENGTH_LIMIT
+
+
+def test_a_single_token_and_an_empty_prompt_draft_nothing(name):
+    cache = rule(name)
+    for i, context in enumerate(([], [9])):
+        cache.begin(f"r{i}", context)
+        assert chain(cache, f"r{i}") == []
+
+
+def test_drafts_leave_room_for_the_bonus_token(name):
+    cache = rule(name)
+    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
+    replay(cache, "a", [], text)
+    for remaining in range(1, 5):
+        draft = cache.draft("a", max_draft=8, remaining=remaining)
+        assert max(draft.depths(), default=0) == remaining - 1
+        assert len(chain(cache, max_draft=8, remaining=remaining)) == remaining - 1
+
+
+def test_drafts_stay_within_max_draft_and_are_trees(name):
+    cache = rule(name)
+    rng = random.Random(1)
+    text = [rng.randrange(4) for _ in range(300)]
+    cache.begin("a", text[:50])
+    for i in range(50, 300, 3):
+        draft = cache.draft("a", max_draft=i % 9)
+        assert len(draft) <= i % 9
+        assert all(-1 <= parent < j for j, parent in enumerate(draft.parents))
+        siblings = list(zip(draft.parents.tolist(), draft.tokens.tolist()))
+        assert len(set(siblings)) == len(siblings)
+        assert all(
+            0 < p <= (draft.probs[parent] if parent >= 0 else 1) for p, parent in zip(draft.probs, draft.parents)
+        )
+        line = cache.draft("a", max_draft=i % 9, topology="chain")
+        assert line.parents.tolist() == list(range(-1, len(line) - 1))
+        cache.accept("a", text[i : i + 3])
+    cache.check_integrity()
+
+
+def test_refused_first_tokens_are_not_offered_again_before_progress(name):
+    cache = rule(name)
+    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
+    replay(cache, "a", [], text)
+    refused = set()
+    for _ in range(3):
+        draft = cache.draft("a", max_draft=4)
+        first = {int(t) for t, p in zip(draft.tokens, draft.parents) if p < 0}
+        assert first.isdisjoint(refused)
+        refused |= first
+        cache.accept("a", [])
+    assert 1 in refused
+    cache.accept("a", text[:8])
+    assert chain(cache, max_draft=1) == [1]
+
+
+@pytest.mark.parametrize("odd", [-1, -(2**31), 200_000, 2**31 - 1])
+def test_placeholders_are_neither_matched_across_nor_drafted(name, odd):
+    cache = rule(name)
+    replay(cache, "a", [5, odd, odd, 6], [7, 5])
+    assert chain(cache, max_draft=4) == []
+    cache.accept("a", [odd, odd])
+    assert chain(cache, max_draft=4) == []
+    cache.check_integrity()
+
+
+def test_ids_above_16_bits_and_token_zero_are_tokens_like_others(name):
+    cache = rule(name)
+    for request, token in (("a", 0), ("b", 151_643)):
+        replay(cache, request, [], [token, 151_644, 7, 8, 9, 10, 11, 12] * 4)
+        assert chain(cache, request, max_draft=2) == [token, 151_644]
+
+
+def test_a_reused_id_drafts_as_a_fresh_one(name):
+    first, second = [1, 2, 3, 4, 5] * 8, [11, 12, 13, 14, 15] * 8
+    used, fresh = rule(name), rule(name)
+    for cache, id1 in ((used, "a"), (fresh, "other")):
+        replay(cache, id1, [], first)
+        cache.finish(id1)
+        replay(cache, "a", [], second)
+    assert used.draft("a", max_draft=8).tokens.tolist() == fresh.draft("a", max_draft=8).tokens.tolist() != []
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 20, 33, 40])
+def test_after_truncation_a_request_drafts_as_a_fresh_one(name, keep):
+    rng = random.Random(keep)
+    text = [rng.randrange(3) for _ in range(40)]
+    tail = [rng.randrange(3) for _ in range(6)]
+    cut, fresh = rule(name), rule(name)
+    replay(cut, "a", text[:20], text[20:])
+    cut.truncate("a", keep)
+    replay(fresh, "a", text[: min(keep, 20)], text[20:keep])
+    for token in tail:
+        drafts = [cache.draft("a", max_draft=6) for cache in (cut, fresh)]
+        assert drafts[0].tokens.tolist() == drafts[1].tokens.tolist()
+        assert drafts[0].parents.tolist() == drafts[1].parents.tolist()
+        for cache in (cut, fresh):
+            cache.accept("a", [token])
+    cut.check_integrity()
+
+
+def test_reset_forgets_everything(name):
+    cache, fresh = rule(name), rule(name)
+    replay(cache, "a", [1, 2, 3], [4, 5, 1, 2, 3, 4] * 10)
+    cache.reset()
+    with pytest.raises(ConfigError, match="not running"):
+        cache.draft("a", max_draft=1)
+    for c in (cache, fresh):
+        replay(c, "a", [1, 2, 3], [9, 1, 2])
+    assert cache.draft("a", max_draft=8).tokens.tolist() == fresh.draft("a", max_draft=8).tokens.tolist()
+    assert cache.stats() == fresh.stats()
+
+
+def random_run(name, seed, batched):
+    """Drafts of several requests with random texts; one call a request, or one a step."""
+    rng = random.Random(seed)
+    cache = rule(name)
+    slots = [cache.begin(f"r{i}", [rng.randrange(5) for _ in range(20)]) for i in range(3)]
+    out = DraftBatch.allocate(3, 8)
+    found = []
+    for _ in range(40):
+        new = [[rng.randrange(5) for _ in range(rng.randrange(1, 4))] for _ in slots]
+        if batched:
+            cache.draft_batch(np.array(slots, np.int32), out, max_draft=8)
+            drafts = [out.row(i) for i in range(3)]
+            offsets = np.cumsum([0, *map(len, new)]).astype(np.int32)
+            cache.accept_batch(np.array(slots, np.int32), np.concatenate(new).astype(np.int32), offsets)
+        else:
+            drafts = [cache.draft(f"r{i}", max_draft=8) for i in range(3)]
+            for i in range(3):
+                cache.accept(f"r{i}", new[i])
+        found += [(d.tokens.tolist(), d.parents.tolist(), d.probs.tolist(), d.match_length) for d in drafts]
+    cache.check_integrity()
+    return found
+
+
+def test_drafts_depend_on_the_calls_alone(name):
+    assert random_run(name, 3, batched=True) == random_run(name, 3, batched=False)
+
+
+def test_rows_may_come_in_any_order(name):
+    cache = rule(name)
+    slots = []
+    for i in range(3):
+        replay(cache, f"r{i}", [], [10 * i + j for j in range(8)] * 4)
+        slots.append(cache._requests[f"r{i}"].slot)
+    out = DraftBatch.allocate(3, 8)
+    found = {}
+    for order in ([0, 1, 2], [2, 0, 1]):
+        cache.draft_batch(np.array([slots[i] for i in order], np.int32), out, max_draft=8)
+        rows = [(out.row(i).tokens.tolist(), out.row(i).parents.tolist()) for i in range(3)]
+        found[tuple(order)] = dict(zip(order, rows))
+    assert found[0, 1, 2] == found[2, 0, 1]
+    assert all(tokens for tokens, _ in found[0, 1, 2].values())
+
+
+def test_absence_from_a_batch_changes_nothing(name):
+    alone, beside = rule(name), rule(name)
+    text = [50, 51, 52, 53, 60, 3, 7, 8]
+    for cache in (alone, beside):
+        replay(cache, "a", [1, 2, 3], text * 3)
+    beside.begin("b", [900, 901, 902])
+    for token in (903, 904, 905):
+        beside.draft("b", max_draft=3)
+        beside.accept("b", [token])
+    assert chain(alone) == chain(beside) == [50, 51, 52]
+
+
+def test_draft_batch_takes_limits_by_row(name):
+    cache = rule(name)
+    slots = []
+    for i in range(3):
+        replay(cache, f"r{i}", [], [1, 2, 3, 4, 5, 6, 7, 8] * 4)
+        slots.append(cache._requests[f"r{i}"].slot)
+    out = DraftBatch.allocate(3, 4)
+    cache.draft_batch(
+        np.array(slots, np.int32),
+        out,
+        max_draft=np.array([9, 1, 9], np.int32),
+        remaining=np.array([-1, -1, 3], np.int32),
+        topology="chain",
+    )
+    assert out.n_draft.tolist() == [4, 1, 2]
+
+
+def test_wrong_calls_are_refused(name):
+    cache = rule(name, max_requests=2)
+    slot = cache.begin("a", [1, 2, 3])
+    for wrong in (
+        lambda: cache.begin("a", [1]),
+        lambda: cache.begin("b", [1], share="everything"),
+        lambda: cache.draft("b", max_draft=1),
+        lambda: cache.draft("a", max_draft=-1),
+        lambda: cache.draft("a", max_draft=1, topology="bush"),
+        lambda: cache.draft("a", max_draft=1, min_prob=1.5),
+        lambda: cache.truncate("a", 4),
+        lambda: cache.finish("b"),
+        lambda: cache.accept_batch(np.array([slot + 1], np.int32), np.zeros(0, np.int32), np.zeros(2, np.int32)),
+        lambda: rule(name, vocab_size=0),
+        lambda: rule(name, capacity_tokens=0),
+    ):
+        with pytest.raises(ConfigError):
+            wrong()
+    cache.begin("b", [1], max_tokens=0)
+    with pytest.raises(ConfigError, match="ingest"):
+        cache.accept("b", [1])
+    with pytest.raises(CapacityError, match="max_requests"):
+        cache.begin("c", [1])
+
+
+def test_an_unknown_option_is_an_error(name):
+    with pytest.raises(TypeError, match="max_order"):
+        rule(name, max_order=3)
+
+
+def test_explain_changes_nothing_and_counters_add_up(name):
+    cache, other = rule(name), rule(name)
+    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
+    for c in (cache, other):
+        c.begin("a", [])
+        for token in text:
+            if c is cache:
+                c.explain("a")
+            c.draft("a", max_draft=4)
+            c.accept("a", [token])
+    assert cache.stats() == other.stats()
+    assert chain(cache) == chain(other)
+    told = cache.explain("a")
+    assert (told["rule"], told["n_tokens"], told["reason"]) == (name, 32, "drafted")
+    json.dumps(told)
+    counts = cache.stats()
+    assert sum(n for key, n in counts.items() if key.startswith("n_drafts_")) == 33
+    assert counts["nbytes"] == cache.nbytes > 0
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 40])
+def test_every_capacity_works_for_ever_or_is_refused(name, capacity):
+    try:
+        cache = rule(name, capacity_tokens=capacity)
+    except ConfigError as error:
+        assert "capacity" in str(error)
+        return
+    rng = random.Random(0)
+    for i in range(12):
+        replay(cache, f"r{i}", [rng.randrange(3) for _ in range(9)], [rng.randrange(3) for _ in range(30)], step=3)
+        cache.check_integrity()
+        cache.finish(f"r{i}")
+
+
+# What the sharing ones keep
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_outputs_are_shared_within_the_tenant_only(name):
+    text = [1, 2, 3, 4, 5, 6, 7, 8]
+    cache = rule(name)
+    replay(cache, "a", [], text, tenant="x")
+    cache.finish("a")
+    for tenant, expected in (("x", [4, 5]), ("y", []), (None, [])):
+        replay(cache, str(tenant), [], text[:3], tenant=tenant)
+        assert chain(cache, str(tenant), max_draft=2) == expected
+        cache.finish(str(tenant))
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_share_none_keeps_a_request_to_itself(name):
+    text = [1, 2, 3, 4, 5, 6, 7, 8]
+    cache = rule(name)
+    replay(cache, "a", [], text, share="none")
+    cache.finish("a")
+    replay(cache, "b", [], text[:3])
+    assert chain(cache, "b") == []
+
+
+# Each rule
+
+
+def test_prompt_lookup_takes_the_earliest_of_two_tokens_then_of_one():
+    cache = rule("prompt-lookup")
+    cache.begin("a", [1, 2, 9, 1, 2, 7, 1, 2])
+    assert chain(cache) == [9, 1, 2]
+    cache.begin("b", [2, 5, 8, 2, 6, 1, 2])  # (1, 2) is nowhere else, 2 is
+    draft = cache.draft("b", max_draft=20)
+    assert draft.tokens.tolist() == [5, 8, 2, 6, 1, 2]
+    assert draft.match_length == 1
+    assert set(draft.sources.tolist()) == {Source.OWN}
+
+
+def test_prompt_lookup_indexes_a_cold_prompt_and_stops_at_its_end():
+    cache = rule("prompt-lookup")
+    cache.begin("a", [1, 2, 3, 1, 2])
+    assert chain(cache, max_draft=3) == [3, 1, 2]
+    assert chain(cache, max_draft=9) == [3, 1, 2]
+    assert chain(cache, max_draft=3, remaining=2) == [3]
+
+
+def test_prompt_lookup_drafts_ten_tokens_and_none_from_eos_on():
+    text = [1, 2, *range(20, 40), 1, 2]
+    cache = rule("prompt-lookup", eos_ids=(25,))
+    cache.begin("a", text)
+    assert chain(cache, max_draft=30) == [20, 21, 22, 23, 24]
+    cache = rule("prompt-lookup")
+    cache.begin("a", text)
+    assert chain(cache, max_draft=30) == list(range(20, 30))
+    cache = rule("prompt-lookup", eos_ids=(20,))
+    cache.begin("a", [2, 7, *text])  # the longer match is followed by EOS: the shorter one is not tried
+    assert chain(cache) == []
+
+
+def test_vllm_ngram_takes_the_earliest_of_the_longest():
+    context = [1, 2, 9, 1, 2, 7, 1, 2]
+    for tie, expected in (("oldest", [9, 1, 2]), ("recent", [7, 1, 2])):
+        cache = rule("vllm-ngram", tie=tie)
+        cache.begin("a", context)
+        assert chain(cache) == expected
+    with pytest.raises(ConfigError, match="tie"):
+        rule("vllm-ngram", tie="newest")
+
+
+def test_vllm_ngram_wants_five_tokens_by_default_and_looks_at_no_more():
+    cache = rule("vllm-ngram", min_n=5)
+    cache.begin("a", [0, 1, 2, 3, 4, 5, 60, 7, 1, 2, 3, 4, 5, 61, 7, 1, 2, 3, 4, 5])
+    draft = cache.draft("a", max_draft=2)
+    assert draft.tokens.tolist() == [60, 7]  # the second place agrees on six tokens, but counts for five
+    assert draft.match_length == 5
+    cache.begin("b", [1, 2, 3, 4, 9, 1, 2, 3, 4])
+    assert chain(cache, "b") == []
+    with pytest.raises(ConfigError, match="max_n"):
+        rule("vllm-ngram", min_n=5, max_n=4)
+
+
+def test_suffix_decoding_scores_by_count_ratios():
+    # The context itself counts: of four 1, two go on with 2; of two (9, 1), one goes on with 3.
+    cache = rule("suffix-decoding")
+    cache.begin("a", [1, 2, 5, 1, 2, 6, 9, 1, 3, 7, 8, 9, 1])
+    draft = cache.draft("a", max_draft=8, topology="chain")
+    assert draft.tokens.tolist() == [3, 7]  # a match of two tokens drafts two: score 1 beats 1/2
+    assert draft.match_length == 2
+    assert draft.probs.tolist() == [0.5, 0.5]
+    cache.begin("b", [1, 2, 5, 1, 2, 6, 1, 3, 7, 4, 1])
+    draft = cache.draft("b", max_draft=8, topology="chain")
+    assert (draft.tokens.tolist(), draft.match_length) == ([2], 1)
+    assert draft.probs.tolist() == [0.5]
+
+
+def test_suffix_decoding_grows_trees_by_path_probability():
+    cache = rule("suffix-decoding", max_spec_factor=4.0)
+    cache.begin("b", [1, 2, 5, 1, 2, 6, 1, 3, 7, 4, 1])
+    draft = cache.draft("b", max_draft=8)
+    assert draft.tokens.tolist() == [2, 3, 5, 6]
+    assert draft.parents.tolist() == [-1, -1, 0, 0]
+    assert draft.probs.tolist() == [0.5, 0.25, 0.25, 0.25]
+
+
+def test_suffix_decoding_prefers_its_own_text_unless_others_score_more():
+    cache = rule("suffix-decoding")
+    replay(cache, "a", [], [1, 2, 3, 4, 1, 2, 3, 4])
+    replay(cache, "b", [7, 1, 2, 9, 7, 8, 1, 2, 9, 7, 8], [1, 2])
+    draft = cache.draft("b", max_draft=8)
+    assert (draft.tokens.tolist(), set(draft.sources.tolist())) == ([9, 7, 8, 1, 2], {Source.OWN})
+    replay(cache, "c", [7, 1, 9, 7, 8], [1, 2])
+    draft = cache.draft("c", max_draft=8)
+    assert (draft.tokens.tolist(), set(draft.sources.tolist())) == ([3, 4], {Source.SHARED})
+
+
+def test_suffix_decoding_counts_no_deeper_than_its_tree():
+    for depth, n in ((6, 3), (24, 12)):
+        cache = rule("suffix-decoding", max_tree_depth=depth)
+        cache.begin("a", [*range(30), *range(100, 112), *range(200, 230), *range(100, 112)])
+        found = chain(cache, max_draft=30)
+        assert found == list(range(200, 200 + n))  # match and draft share the depth: the longest sum is half of it
+
+
+def test_suffix_decoding_shares_prompts_on_demand_only():
+    for share, expected in (("outputs", []), ("all", [3, 4])):
+        cache = rule("suffix-decoding")
+        cache.begin("a", [1, 2, 3, 4, 5], share=share)
+        replay(cache, "b", [], [0, 1, 2])
+        assert chain(cache, "b", max_draft=2) == expected
+
+
+def test_suffix_decoding_forgets_the_oldest_responses():
+    cache = rule("suffix-decoding", capacity_tokens=20)
+    for i in range(5):
+        replay(cache, f"r{i}", [], [10 * i + j for j in range(1, 8)])
+        cache.finish(f"r{i}")
+    cache.begin("x", [], share="none")
+    found = {}
+    for i in range(5):
+        cache.accept("x", [10 * i + 1, 10 * i + 2])
+        found[i] = chain(cache, "x", max_draft=1)
+    assert found == {0: [], 1: [], 2: [], 3: [33], 4: [43]}
+    cache.check_integrity()
+    cache = seen("suffix-decoding", [1, 2, 3], [4, 5, 6], max_cached_requests=1)
+    cache.begin("x", [1, 2])  # its own response takes the one place there is
+    assert chain(cache, "x") == []
