@@ -11,9 +11,6 @@ READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 NATIVE := $(wildcard native/include/ngramspec.h)
 
-DEMO_TRACE := ngramspec/data/sample.jsonl.gz
-DEMO_DRAFTERS := rolling-hash,suffix-trie,ngramspec,none
-
 # A benchmark is a module with a --json option; other scripts there (recording, plotting) are run by hand.
 BENCHMARKS := $(basename $(notdir $(shell grep -ls -e '"--json"' benchmarks/*.py)))
 
@@ -43,7 +40,7 @@ WITH_CACHE = NUMBA_CACHE_DIR=$$($(PY) -m tests.numba_cache)
 
 demo: $(READY)
 	@mkdir -p .demo
-	@$(WITH_CACHE) $(PY) -m ngramspec replay $(DEMO_TRACE) --drafter $(DEMO_DRAFTERS) --json .demo/replay.json
+	@$(WITH_CACHE) $(PY) -m ngramspec demo --json .demo/replay.json
 
 test: lint
 	$(PYTEST) -n 2 --dist worksteal -m 'not native'
