@@ -13,9 +13,7 @@ class Documented:
 
     name: str  # qualified within the module, such as "Cache.begin"
     parameters: list[str]  # in order, without self and cls; "*args" and "**options" keep their stars
-    documented: (
-        list[str] | None
-    )  # names in the numpydoc section, or fields with a `#:` comment; None without either
+    documented: list[str] | None  # names in the numpydoc section, or fields with a `#:` comment; None without either
     docstring: str | None
 
     @property
@@ -85,9 +83,7 @@ def _class(
                 known[ast.unparse(item.target)] = _commented(lines[: item.lineno])
         fields[node.name] = known
         commented = [name for name in known if known[name]] or None
-        return Documented(
-            node.name, list(known), section(text or "", "Parameters", "Attributes") or commented, text
-        )
+        return Documented(node.name, list(known), section(text or "", "Parameters", "Attributes") or commented, text)
     for method in methods:
         if method.name == "__init__":
             return Documented(node.name, _parameters(method)[1:], section(text or "", "Parameters"), text)

@@ -78,8 +78,7 @@ def test_the_check_sees_the_protocol():
             ["a", "b"],
         ),
         (
-            '@dataclass\nclass A:\n    """Hold.\n\n    Attributes\n    ----------\n    a : int\n    """\n'
-            "    a: int",
+            '@dataclass\nclass A:\n    """Hold.\n\n    Attributes\n    ----------\n    a : int\n    """\n    a: int',
             ["a"],
             ["a"],
         ),
