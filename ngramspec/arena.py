@@ -223,3 +223,16 @@ def trie_component(n_nodes: int, n_rows: int, depth: int, max_followers: int) ->
     words |= {X_EDGES: EDGES_PER_NODE * n_nodes}
     sections = [(X_NODE, n_nodes * NODE), (X_VERSION, n_nodes), (X_EDGE, EDGES_PER_NODE * n_nodes)]
     return Component("trie", words, [*sections, (X_PLACE, n_rows * PLACE)])
+
+
+# Counts: one row a counted context, see `kernels/counts.py`.
+K_ROWS, K_OFF, K_TOKENS = range(3)
+# Mixer: adaptive tables and weights, see `kernels/mixer.py`.
+X_TABLES, X_NODE, X_TOKEN, X_GROUP, X_FINAL, X_EVENTS = range(6)
+# Offers: the candidates behind each row's last draft, kept until the outcome is known.
+O_OFF, O_ROWS = range(2)
+
+
+def counts_component(n_rows: int) -> Component:
+    """Table of counted contexts, 64 bytes each."""
+    return Component("counts", {K_ROWS: n_rows}, [(K_OFF, 16 * n_rows)])

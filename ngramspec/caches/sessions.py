@@ -40,7 +40,7 @@ from ..arena import (
 from ..config import MAX_TOKEN_ID, CacheConfig
 from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
-from ..kernels.limits import bad_slot
+from ..kernels.limits import bad_slot, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from .base import Int32, Share, Tokens
 
@@ -211,6 +211,7 @@ class SessionCache:
         for row in self._pending.keys() & set(slots.tolist()) if self._pending else ():
             i = int(np.flatnonzero(slots == row)[0])
             out.n_draft[i], out.reason[i] = 0, Reason.TOO_SHORT
+        count_drafts(self._requests, out.reason, n)
 
     def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append emitted tokens of every slot in one compiled call; see `Cache.accept_batch`."""

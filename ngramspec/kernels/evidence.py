@@ -28,6 +28,8 @@ from .tree import N_DEPTH, path_value
 
 N_TIERS = 12
 N_LEVELS = 2 * N_TIERS
+N_COUNTED = 4  # counted orders, see counts.py
+N_INPUTS = N_LEVELS + N_COUNTED
 N_GROUPS = 16  # followers told apart at a node
 PER_CLASS = 48  # candidates kept a class
 
@@ -39,9 +41,9 @@ W_ROWS, W_COLUMNS = (
     448,
 )  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
 
-# Columns of `g`: counts by level first.
-G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE = range(N_LEVELS, N_LEVELS + 5)
-G_COLUMNS = N_LEVELS + 8
+# Columns of `g`: counts by level and counted order first.
+G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE = range(N_INPUTS, N_INPUTS + 5)
+G_COLUMNS = N_INPUTS + 8
 
 OWN, SHARED = 0, 1
 
@@ -131,7 +133,7 @@ def group_of(g, n_groups, value, source):
         if g[i, G_VALUE] == value:
             return i, n_groups
     if n_groups < N_GROUPS:
-        for j in range(N_LEVELS):
+        for j in range(N_INPUTS):
             g[n_groups, j] = 0
         g[n_groups, G_VALUE], g[n_groups, G_SOURCE] = value, source
         g[n_groups, G_HEAD], g[n_groups, G_TAIL] = -1, -1

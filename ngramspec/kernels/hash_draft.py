@@ -8,7 +8,7 @@ of learned escapes; the calibrated drafter learns them.
 import numpy as np
 
 from .._jit import kernel
-from ..arena import R_TOKENS_OUT, SHARE_NONE, T_LENGTH, T_SHARE
+from ..arena import R_TOKENS_OUT, SHARE_NONE, T_LENGTH, T_SHARE, T_SHARED_N
 from .evidence import (
     C_LENGTH,
     C_NEXT,
@@ -30,6 +30,7 @@ from .requests import (
     is_banned,
     is_eos,
     own_append,
+    own_context,
     own_pop,
     row_at,
     shared_append,
@@ -123,7 +124,16 @@ def draft_batch(
             n, match, why = draft_row(hr, ho, hs, m, row, most, min(depth, most), chain, min_q30, w, g, t)
         hand_out(t, n, i, tokens, parents, path_q30, sources)
         n_draft[i], match_length[i], reason[i] = n, match, why
-        remember(hr, m, row, t, n, why)
+        remember(hr, m, row, t, n)
+
+
+@kernel
+def share_next(hr, ho, hs, m, row, value, context):
+    """Share one token that is about to be appended to the row's own text; `context` is scratch."""
+    n_context = 0
+    if m[row_at(hr, row) + T_SHARED_N] == 0:
+        n_context = own_context(hr, ho, m, row, context[:SHARED_CONTEXT])
+    shared_append(hr, hs, m, row, value, context, n_context)
 
 
 @kernel
@@ -139,7 +149,7 @@ def accept_batch(hr, ho, hs, m, slots, tokens, offsets, context):
         for j in range(start, end):
             value = to_value(hr, int(tokens[j]))
             if share != SHARE_NONE:
-                shared_append(hr, ho, hs, m, row, value, context)
+                share_next(hr, ho, hs, m, row, value, context)
             own_append(hr, ho, m, row, value)
         hr[R_TOKENS_OUT] += end - start
         progress(hr, m, row)
@@ -151,7 +161,7 @@ def ingest(hr, ho, hs, m, row, tokens, share_all, context):
     for j in range(len(tokens)):
         value = to_value(hr, int(tokens[j]))
         if share_all:
-            shared_append(hr, ho, hs, m, row, value, context)
+            share_next(hr, ho, hs, m, row, value, context)
         own_append(hr, ho, m, row, value)
 
 

@@ -44,17 +44,23 @@ def empty_reason(hr, m, row, max_draft, remaining):
 
 
 @kernel
-def remember(hr, m, row, t, n, reason):
-    """Count the draft and keep its first tokens, so that a refusal can ban them."""
+def remember(hr, m, row, t, n):
+    """Keep a draft's first tokens, so that a refusal can ban them."""
     r = row_at(hr, row)
-    hr[R_DRAFTS] += 1
-    hr[R_REASON0 + reason] += 1
     n_roots = 0
     for i in range(1, n + 1):
         if t[N_PARENT, i] == 0 and n_roots < MAX_ROOTS:
             m[r + T_ROOTS + n_roots] = t[N_TOKEN, i]
             n_roots += 1
     m[r + T_N_ROOTS] = n_roots
+
+
+@kernel
+def count_drafts(hr, reason, n):
+    """Count `n` drafts by reason; apart from drafting, so that look-ups may run on several threads."""
+    for i in range(n):
+        hr[R_DRAFTS] += 1
+        hr[R_REASON0 + reason[i]] += 1
 
 
 @kernel

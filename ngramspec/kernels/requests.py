@@ -248,11 +248,11 @@ def shared_put(hr, hs, m, row, value, chained):
 
 
 @kernel
-def shared_append(hr, ho, hs, m, row, value, context):
-    """Share one token that is about to be appended to the row's own text; `context` is scratch of the own context."""
+def shared_append(hr, hs, m, row, value, context, n_context):
+    """Share one token; `context` holds the tokens + 1 ahead of it, newest first, in the row's own text."""
     r = row_at(hr, row)
     if m[r + T_SHARED_N] == 0:
-        n = own_context(hr, ho, m, row, context[:SHARED_CONTEXT])
+        n = min(n_context, SHARED_CONTEXT)
         for i in range(n - 1, -1, -1):
             shared_put(hr, hs, m, row, int(context[i]), i == 0)
         m[r + T_CONTEXT_N] = n
