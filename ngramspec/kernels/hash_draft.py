@@ -26,6 +26,7 @@ from .evidence import (
 )
 from .limits import BELOW_MIN, DRAFTED, NO_MATCH, empty_reason, progress, remember
 from .requests import (
+    SHARED_CONTEXT,
     ban_last,
     is_banned,
     is_eos,
