@@ -31,7 +31,7 @@ def imports(name: str, path: Path) -> Iterator[str]:
     `from a.b import c` yields `a.b.c`, whether c is a module or a name in one.
     """
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
