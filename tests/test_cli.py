@@ -32,7 +32,6 @@ COMMANDS = ["replay", "demo", "trace", "trace inspect", "trace convert"]
 
 @pytest.fixture(autouse=True)
 def naive(monkeypatch):
-    monkeypatch.setattr(drafters, "DRAFTERS", drafters.DRAFTERS)
     monkeypatch.setitem(drafters.DRAFTERS, "naive", lambda facts: NaiveLookup())
 
 
@@ -59,7 +58,7 @@ def test_replay_prints_a_table_and_writes_every_number(trace, tmp_path, capsys):
     assert run["requests"] == 3 and run["by_category"]["copy"]["requests"] == 3 and run["calibration"]["nodes"] > 0
     config = {
         "topology": "chain", "max_draft": 2, "min_prob": 0.1, "concurrency": 2, "share": "none", "eos_ids": [8, 9],
-        "seed": 5, "capacity_tokens": 5000, "vocab_size": 256, "calibration": True, "warm_up": [],
+        "seed": 5, "capacity_tokens": 5000, "vocab_size": 256, "calibration": True, "warm_up": [], "limit": 3,
     }  # fmt: skip
     assert {name: run["config"][name] for name in config} == config
     assert "2 requests at a time" in printed.out

@@ -165,3 +165,18 @@ def test_facts_of_traces():
 def test_unknown_drafter_names_the_known_ones():
     with pytest.raises(ConfigError, match=r"got 'magic', allowed ngramspec, rolling-hash"):
         drafters.build("magic", Facts(vocab_size=256))
+
+
+def test_rows_without_a_session_are_drawn_one_by_one():
+    rows = [{"prompt": [], "output": [1, 2], "session": session} for session in ("a", None, None)]
+    per_row = np.array([[1, 1, 0, 0, 0, 0], [1, 9, 0, 0, 0, 0], [1, 5, 0, 0, 0, 0]])
+    assert metrics.interval(make_trace(rows), per_row, 0) == [1.0, 9.0]
+    assert metrics.interval(make_trace(rows[:2]), per_row[:2], 0) == [1.0, 9.0]
+
+
+@pytest.mark.parametrize("name", sorted(drafters.DRAFTERS))
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_every_drafter_replays(name, concurrency):
+    result = run(make_trace(TWO), name, Options(max_draft=4, concurrency=concurrency), capacity_tokens=10_000)
+    assert result["emitted_tokens"] == 5 and 2 <= result["steps"] <= 5
+    assert result["accept_length"] == 5 / result["steps"]

@@ -83,6 +83,11 @@ def test_any_trace_comes_back(tmp_path_factory, trace, suffix):
     assert plain(read(path)) == plain(trace)
 
 
+def test_gzip_carries_no_time(tmp_path):
+    write(make_trace([{"prompt": [1], "output": [2]}]), tmp_path / "t.jsonl.gz")
+    assert (tmp_path / "t.jsonl.gz").read_bytes()[4:8] == bytes(4)
+
+
 def test_content_decides_not_the_suffix(tmp_path):
     path = tmp_path / "trace.txt"
     path.write_bytes(gzip.compress(b'\xef\xbb\xbf{"prompt_ids": [1], "output_ids": [2]}\r\n'))

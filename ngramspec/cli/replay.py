@@ -101,6 +101,8 @@ def replay(
     runs = replay_all(
         loaded, chosen, options, seed=seed, capacity_tokens=capacity, warm_up=warm, upper_bound=upper_bound
     )
+    for result in runs:
+        result["config"]["limit"] = limit
     show(runs)
     if json is not None:
         write_json(document(runs), json)

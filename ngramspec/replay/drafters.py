@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from ..baselines import BASELINES
 from ..caches.base import Cache
 from ..errors import ConfigError
 from .trace import Trace
@@ -123,12 +125,26 @@ def _none(facts: Facts) -> Cache:
     return NullCache()
 
 
+def _rival(place: str) -> Callable[[Facts], Cache]:
+    """How to build the rule at `"module:class"`; rivals remember no sessions."""
+
+    def factory(facts: Facts) -> Cache:
+        module, name = place.split(":")
+        settings = facts.settings()
+        del settings["max_sessions"]
+        rule: Cache = getattr(import_module(module), name)(**settings)
+        return rule
+
+    return factory
+
+
 #: Name -> how to build it.
 DRAFTERS: dict[str, Callable[[Facts], Cache]] = {
     "ngramspec": _ngramspec,
     "rolling-hash": _rolling_hash,
     "suffix-trie": _suffix_trie,
     "none": _none,
+    **{name: _rival(place) for name, place in BASELINES.items()},
 }
 
 

@@ -176,7 +176,7 @@ def _write_jsonl(trace: Trace, file: IO[bytes]) -> None:
 
 def _write_jsonl_gz(trace: Trace, file: IO[bytes]) -> None:
     # No time stamp and no file name inside: the same trace gives the same bytes.
-    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
+    with gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
         _write_jsonl(trace, packed)  # type: ignore[arg-type]
 
 
@@ -189,7 +189,8 @@ def _write_npz(trace: Trace, file: IO[bytes]) -> None:
     for name in _LABELS:
         labels: Labels = getattr(trace, name)
         arrays[name], meta[name] = labels.codes, labels.names
-    np.savez_compressed(file, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
+    # Not compressed: this is the format that loads fast.
+    np.savez(file, meta=np.frombuffer(json.dumps(meta).encode(), np.uint8), **arrays)
 
 
 def _write_parquet(trace: Trace, file: IO[bytes]) -> None:

@@ -125,7 +125,7 @@ def summary(
         "unused_tokens": counts.unused_tokens,
         "skipped_rows": trace.n_skipped,
         "cache_bytes": cache.nbytes,
-        "cached_tokens": stats.get("cached_tokens", 0),
+        "cached_tokens": stats.get("own_tokens", 0) + stats.get("shared_tokens", 0),
         "stats": stats,
         "empty_drafts": metrics.empty_drafts(counts.per_reason),
         "by_depth": metrics.by_depth(counts.per_depth),
