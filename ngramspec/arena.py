@@ -227,12 +227,25 @@ def trie_component(n_nodes: int, n_rows: int, depth: int, max_followers: int) ->
 
 # Counts: one row a counted context, see `kernels/counts.py`.
 K_ROWS, K_OFF, K_TOKENS = range(3)
+COUNT_ROW = 16  # int32 fields a row
 # Mixer: adaptive tables and weights, see `kernels/mixer.py`.
-X_TABLES, X_NODE, X_TOKEN, X_GROUP, X_FINAL, X_EVENTS = range(6)
-# Offers: the candidates behind each row's last draft, kept until the outcome is known.
-O_OFF, O_ROWS = range(2)
+B_TABLES, B_NODE, B_TOKEN, B_GROUP, B_FINAL = range(5)
+MIXER_SIZES = (28 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24)  # `int32` elements of each, in this order
+# Offers: the candidates behind each row's last draft, kept until the outcome is known; see `kernels/drafter.py`.
+F_OFF = 0
+OFFER_ROW = 808  # int32 fields a row
 
 
 def counts_component(n_rows: int) -> Component:
     """Table of counted contexts, 64 bytes each."""
-    return Component("counts", {K_ROWS: n_rows}, [(K_OFF, 16 * n_rows)])
+    return Component("counts", {K_ROWS: n_rows}, [(K_OFF, COUNT_ROW * n_rows)])
+
+
+def mixer_component() -> Component:
+    """Tables and weights of the mixer."""
+    return Component("mixer", {}, list(zip(range(B_TABLES, B_FINAL + 1), MIXER_SIZES, strict=True)))
+
+
+def offers_component(n_rows: int) -> Component:
+    """One offer a row of the request table."""
+    return Component("offers", {}, [(F_OFF, n_rows * OFFER_ROW)])

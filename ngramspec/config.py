@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from .arena import (
+    COUNT_ROW,
+    counts_component,
+    mixer_component,
+    offers_component,
     BLOCK,
     MAX_EOS,
     MAX_ORDERS,
@@ -263,4 +267,62 @@ class TrieConfig(CacheConfig):
             requests_component(self.n_rows, self.vocab_size, self.eos_ids),
             store_component("own", self.n_blocks, (), 0, 0),
             trie_component(self.n_nodes, self.n_rows, self.depth, self.max_followers),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterConfig(HashConfig):
+    """Settings of `Drafter`.
+
+    Parameters
+    ----------
+    capacity_tokens, vocab_size, eos_ids, max_requests, max_sessions, orders, max_match, shared_percent
+        See `HashConfig`.
+    max_hops : int
+        As in `HashConfig`; beyond 8 nothing was gained with counted contexts beside the chains.
+    counted_per_token : float
+        Counted contexts kept for each token of shared capacity. Cost: 64 bytes each.
+    deferred : bool
+        Learn from a step, and let others see it, only once the next draft has been handed out (`Drafter.settle`).
+    draft_threads : int
+        Threads that look up one batch; drafts are the same for any number. Cost: scratch of 60 kB each.
+    """
+
+    max_hops: int = 8
+    counted_per_token: float = 0.5
+    deferred: bool = False
+    draft_threads: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.draft_threads, "draft_threads", 1, 64)
+        if not 0.0 <= self.counted_per_token <= 4.0:
+            raise ConfigError(f"counted_per_token: got {self.counted_per_token!r}, allowed 0.0 to 4.0")
+
+    @property
+    def n_counted_rows(self) -> int:
+        """Rows of the table of counted contexts."""
+        return max(1, int(self.counted_per_token * BLOCK * self.n_shared_blocks))
+
+    @property
+    def _block_nbytes(self) -> int:
+        per_shared_block = int(4 * COUNT_ROW * BLOCK * self.counted_per_token)
+        return super()._block_nbytes + per_shared_block * self.shared_percent // 100
+
+    @property
+    def digest(self) -> int:
+        """63-bit digest of every setting that shapes the state; threads do not."""
+        return replace(self, draft_threads=1)._digest if self.draft_threads != 1 else self._digest
+
+    @property
+    def _digest(self) -> int:
+        return super().digest
+
+    def components(self) -> list[Component]:
+        """Those of the rolling hash, then counted contexts, mixer and offers."""
+        return [
+            *super().components(),
+            counts_component(self.n_counted_rows),
+            mixer_component(),
+            offers_component(self.n_rows),
         ]

@@ -14,12 +14,14 @@ the longest first.
 
 import numpy as np
 
-from .._jit import inline, kernel
+from .._jit import kernel
+from .children import PARENT, TOKEN, find, table_drop, table_put
+from .heap import pop, push
 
 N_NODES, FREE_NODE, N_GROUPS, FREE_GROUP, N_TABLE = range(5)
 N_META = 5
 
-COUNT, TOKEN, LENGTH, REF, PARENT, FIRST, LAST, NEXT, PREV, GROUP = range(10)
+COUNT, LENGTH, REF, FIRST, LAST, NEXT, PREV, GROUP = range(2, 10)
 N_FIELDS = 10
 
 HEAD, SIZE = range(2)
@@ -27,58 +29,6 @@ HEAD, SIZE = range(2)
 N_LIVE, LIVE0 = range(2)
 
 MAX_CHILDREN = 64
-
-
-@inline
-def slot_of(table, parent, token):
-    """Where the search for a child begins."""
-    x = (parent * 0x9E3779B1 + token * 0x85EBCA77) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
-    return (x ^ (x >> 13)) & (len(table) - 1)
-
-
-@kernel
-def find(nodes, table, parent, token):
-    """Child of `parent` whose label starts with `token`, 0 where there is none."""
-    at = slot_of(table, parent, token)
-    while table[at]:
-        child = table[at]
-        if nodes[child, PARENT] == parent and nodes[child, TOKEN] == token:
-            return int(child)
-        at = (at + 1) & (len(table) - 1)
-    return 0
-
-
-@kernel
-def table_put(nodes, table, child):
-    """Enter a child under its parent and first token; the entry of another under the same key is replaced."""
-    parent, token = int(nodes[child, PARENT]), int(nodes[child, TOKEN])
-    at = slot_of(table, parent, token)
-    while table[at]:
-        other = table[at]
-        if nodes[other, PARENT] == parent and nodes[other, TOKEN] == token:
-            break
-        at = (at + 1) & (len(table) - 1)
-    table[at] = child
-
-
-@kernel
-def table_drop(nodes, table, child):
-    """Remove a child's entry, and move up those that were pushed past it."""
-    mask = len(table) - 1
-    at = slot_of(table, int(nodes[child, PARENT]), int(nodes[child, TOKEN]))
-    while table[at] != child:
-        at = (at + 1) & mask
-    hole = at
-    at = (at + 1) & mask
-    while table[at]:
-        other = table[at]
-        home = slot_of(table, int(nodes[other, PARENT]), int(nodes[other, TOKEN]))
-        if (at - home) & mask >= (at - hole) & mask:
-            table[hole] = other
-            hole = at
-        at = (at + 1) & mask
-    table[hole] = 0
 
 
 @kernel
@@ -374,41 +324,3 @@ def propose(
             for i in range(n):
                 out[0, i], out[1, i], probs[i] = trial[0, i], trial[1, i], trial_probs[i]
     return best_n, best_match, best_score
-
-
-@kernel
-def push(heap, heap_prob, size, prob, node, inside, parent):
-    """Add an item to a binary heap, largest first; returns its new size."""
-    settle(heap, heap_prob, size, 0, prob, node, inside, parent)
-    return size + 1
-
-
-@kernel
-def settle(heap, heap_prob, hole, top, prob, node, inside, parent):
-    """Put an item at `hole` or above, below the first that is not smaller."""
-    while hole > top:
-        above = (hole - 1) // 2
-        if not heap_prob[above] < prob:
-            break
-        heap[hole], heap_prob[hole] = heap[above], heap_prob[above]
-        hole = above
-    heap[hole, 0], heap[hole, 1], heap[hole, 2], heap_prob[hole] = node, inside, parent, prob
-
-
-@kernel
-def pop(heap, heap_prob, size):
-    """Remove the first item: the hole sinks along larger children to the bottom, where the last item rises."""
-    size -= 1
-    hole = 0
-    while 2 * hole + 2 < size:
-        child = 2 * hole + 2
-        if heap_prob[child] < heap_prob[child - 1]:
-            child -= 1
-        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
-        hole = child
-    if 2 * hole + 1 < size and 2 * hole + 2 >= size:
-        child = 2 * hole + 1
-        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
-        hole = child
-    settle(heap, heap_prob, hole, 0, heap_prob[size], heap[size, 0], heap[size, 1], heap[size, 2])
-    return size

@@ -91,3 +91,26 @@ def count(hk, m, seed, context, n_context, value, rows, checks):
             at = place(hk, m, int(rows[i]), int(checks[i]))
         count_one(m, at, value)
     hk[K_TOKENS] += 1
+
+
+@kernel
+def uncount(hk, m, seed, context, n_context, value, rows, checks):
+    """Take back what `count` added for a token that turned out not to be emitted, as far as it is still there."""
+    keys(hk, seed, context, n_context, rows, checks)
+    for i in range(min(N_ORDERS, n_context)):
+        at = find(hk, m, int(rows[i]), int(checks[i]))
+        if at < 0:
+            continue
+        for j in range(N_FOLLOWERS):
+            if m[at + K_VALUE + j] == value:
+                m[at + K_COUNT + j] -= 1
+                m[at + K_TOTAL] -= 1
+                if m[at + K_COUNT + j] == 0:
+                    for k in range(j, N_FOLLOWERS - 1):
+                        m[at + K_VALUE + k], m[at + K_COUNT + k] = m[at + K_VALUE + k + 1], m[at + K_COUNT + k + 1]
+                    m[at + K_VALUE + N_FOLLOWERS - 1], m[at + K_COUNT + N_FOLLOWERS - 1] = 0, 0
+                break
+        if m[at + K_VALUE] == 0:
+            for k in range(K_WIDTH):
+                m[at + k] = 0
+    hk[K_TOKENS] -= 1

@@ -35,9 +35,9 @@ PER_CLASS = 48  # candidates kept a class
 
 # Rows of `w`.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- W_PATH, W_KEYS) = range(15)  # fmt: skip
+ W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(17)  # fmt: skip
 W_ROWS, W_COLUMNS = (
-    15,
+    17,
     448,
 )  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
 

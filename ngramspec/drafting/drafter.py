@@ -1,0 +1,139 @@
+"""The calibrated drafter: the same calls as the caches, the best drafts."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arena import K_ROWS, K_TOKENS, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
+from ..caches.base import Int32
+from ..caches.integrity import check_store
+from ..caches.sessions import SessionCache
+from ..config import DrafterConfig
+from ..draft import DraftBatch
+from ..kernels import drafter as kernels
+from ..kernels.evidence import C_CLASS, C_LENGTH, G_COLUMNS, N_GROUPS, W_COLUMNS, W_CONTEXT, W_ROWS, gather
+from ..kernels.hash_draft import ingest
+from ..kernels.mixer import X_COLUMNS
+from ..kernels.tree import TREE_ROWS
+from .prior import fill, prior
+
+
+class Drafter(SessionCache):
+    """Chains of both texts, counted short contexts, and a mixer that learns from every emitted token.
+
+    Parameters
+    ----------
+    config : DrafterConfig
+        Sizes and limits.
+    buffer : uint8[config.nbytes], optional
+        A state to attach to; None starts empty.
+    """
+
+    name: ClassVar[str] = "ngramspec"
+
+    def __init__(self, config: DrafterConfig, buffer: NDArray[np.uint8] | None = None) -> None:
+        super().__init__(config, buffer)
+        self._deferred = config.deferred
+        if buffer is None:
+            fill(self.arena, prior())
+        self._shared = self.arena.header("shared")
+        headers = [self.arena.header(name) for name in ("counts", "mixer", "offers")]
+        self._state = (self._requests, self._own, self._shared, *headers, self._m)
+        self._width = 0
+        self._scratch: list[tuple[Int32, Int32, Int32, Int32]] = []
+        self._make_scratch(64)
+        self._pool = ThreadPoolExecutor(config.draft_threads) if config.draft_threads > 1 else None
+
+    def _make_scratch(self, width: int) -> None:
+        self._width = max(width, kernels.MAX_SETTLE)
+        shapes = ((W_ROWS, W_COLUMNS), (N_GROUPS, G_COLUMNS), (N_GROUPS, X_COLUMNS), (TREE_ROWS, self._width + 1))
+        n = self.config.draft_threads if isinstance(self.config, DrafterConfig) else 1
+        self._scratch = [tuple(np.zeros(shape, np.int32) for shape in shapes) for _ in range(n)]  # type: ignore[misc]
+
+    def _ingest_row(self, row: int, tokens: Int32) -> None:
+        context = self._scratch[0][0][W_CONTEXT]
+        state = (self._requests, self._own, self._shared, self._m)
+        ingest(*state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
+
+    def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        kernels.accept_batch(*self._state, slots, tokens, offsets, self._deferred, *self._scratch[0])
+
+    def _truncate_row(self, row: int, n_tokens: int) -> None:
+        kernels.truncate(*self._state, row, n_tokens, *self._scratch[0])
+
+    def _finish_row(self, row: int) -> None:
+        kernels.settle_batch(*self._state, np.array([row], np.int32), False, *self._scratch[0])
+        super()._finish_row(row)
+
+    def _draft_rows(
+        self, slots: Int32, out: DraftBatch, max_draft: Int32, remaining: Int32, chain: bool, min_q30: int
+    ) -> None:
+        if self._width < out.width:
+            self._make_scratch(out.width)
+        arrays = (out.tokens, out.parents, out.path_q30, out.sources, out.n_draft, out.match_length, out.reason)
+
+        def shard(k: int, first: int, last: int) -> None:
+            kernels.draft_batch(
+                *self._state, slots, max_draft, remaining, chain, min_q30, first, last, *self._scratch[k], *arrays
+            )
+
+        n, n_shards = len(slots), len(self._scratch)
+        if self._pool is None or n < 2 * n_shards:
+            shard(0, 0, n)
+        else:
+            edges = [n * k // n_shards for k in range(n_shards + 1)]
+            list(self._pool.map(shard, range(n_shards), edges[:-1], edges[1:]))
+
+    def settle(self, slots: Int32) -> None:
+        """In deferred mode, learn from steps whose next draft has been handed out; modifies.
+
+        Optional: what is not settled here is settled by the row's next `accept_batch`, with the same result. An engine
+        calls it while the model runs.
+
+        Parameters
+        ----------
+        slots : int32[batch]
+            Slots of running requests.
+        """
+        self._check_slots(slots)
+        kernels.settle_batch(*self._state, slots, True, *self._scratch[0])
+
+    def reset(self) -> None:
+        """Forget everything, what the mixer learned included."""
+        super().reset()
+        fill(self.arena, prior())
+
+    def stats(self) -> dict[str, int]:
+        """Counters and gauges; see `Cache.stats`."""
+        own, shared, counts = self._own, self._shared, self.arena.header("counts")
+        return super().stats() | {
+            "own_tokens": int(own[S_TOKENS]),
+            "shared_tokens": int(shared[S_TOKENS]),
+            "own_tokens_evicted": int(own[S_EVICTED]),
+            "shared_tokens_evicted": int(shared[S_EVICTED]),
+            "counted_tokens": int(counts[K_TOKENS]),
+            "counted_rows": int(counts[K_ROWS]),
+        }
+
+    def check_integrity(self) -> None:
+        """Check every invariant; see `Cache.check_integrity`."""
+        self._check_rows()
+        check_store(self.arena, "own")
+        check_store(self.arena, "shared")
+
+    def explain(self, request_id: str) -> dict[str, Any]:
+        """Matches behind the next draft; see `Cache.explain`."""
+        row = self._row(request_id)
+        w = self._scratch[0][0]
+        n, n_context = gather(self._requests, self._own, self._shared, self._m, row, w)
+        classes, lengths = w[C_CLASS, :n], w[C_LENGTH, :n]
+        return {
+            "tokens": self._field(row, T_LENGTH),
+            "context_tokens": n_context,
+            "own_matches": sorted(lengths[classes == 0].tolist(), reverse=True),
+            "shared_matches": sorted(lengths[classes == 1].tolist(), reverse=True),
+        }

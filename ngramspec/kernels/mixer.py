@@ -1,0 +1,183 @@
+"""From evidence to a calibrated probability, by context mixing in fixed-point integers.
+
+Every piece of evidence (how often a follower was seen at a level, out of how many, and whether it was the latest) selects
+an adaptive probability learned from outcomes. Their logits are mixed by online logistic regression; the weights are the
+sum of three sets, chosen by the longest matches at the node, by the last token, and by the longest matches of the
+follower itself. A last correction, keyed by the follower's token, maps the result to the frequency observed. This is
+the scheme of the PAQ family of compressors (M. Mahoney, "Adaptive weighing of context models for lossless data
+compression", 2005), with one binary event a follower.
+
+Logits have 8 fractional bits and lie within +-2047; probabilities have 16 bits outside, 20 in tables, whose entries hold
+probability << 10 | number of events seen. No float: the same on every machine.
+"""
+
+import numpy as np
+
+from .._jit import kernel
+from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN
+from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys
+from .evidence import (
+    G_PROB,
+    G_VALUE,
+    L_LATEST,
+    L_LEVEL,
+    L_TOTAL,
+    N_GROUPS,
+    N_INPUTS,
+    N_LEVELS,
+    N_TIERS,
+    W_CHECKS,
+    W_KEYS,
+    group_of,
+)
+
+BIAS = N_INPUTS
+SET = 32  # weights a set: one an input, one for the bias
+ONE = 65536
+N_BUCKETS = 8
+TABLE = N_BUCKETS * N_BUCKETS * 2  # entries an input: how often x out of how many x is it the latest
+N_TABLES = N_INPUTS * TABLE
+N_MATCHES = N_TIERS + 1
+N_NODE_SETS = N_MATCHES * N_MATCHES
+N_TOKEN_SETS = 1024
+N_FINAL, FINAL_STEPS = 4096, 24
+COUNTED_SOURCE = 3
+
+LEARNING_RATE = 12
+WEIGHT_LIMIT = 1 << 24
+TABLE_LIMIT = 255  # events after which an adaptive probability stops slowing down
+
+# Rows of `x`, scratch int32[N_GROUPS, X_COLUMNS]: what a follower's probability was made of, for learning.
+X_INDEX, X_LOGIT, X_GROUP_SET, X_SUM, X_STEP = 0, 32, 64, 65, 66
+X_COLUMNS = 68
+
+
+def _stretch_table() -> np.ndarray:
+    p = (np.arange(4096) + 0.5) / 4096
+    return np.clip(np.round(np.log(p / (1 - p)) * 256), -2047, 2047).astype(np.int32)
+
+
+def _squash_table() -> np.ndarray:
+    logits = (np.arange(4096) - 2048) / 256.0
+    return np.clip(np.round(ONE / (1 + np.exp(-logits))), 16, ONE - 16).astype(np.int32)
+
+
+def _bucket_table(edges: list[int], size: int) -> np.ndarray:
+    return np.searchsorted(np.array(edges), np.arange(size), side="right").astype(np.int32)
+
+
+STRETCH = _stretch_table()
+SQUASH = _squash_table()
+STEP = (ONE / (np.arange(1024) + 1.5)).astype(np.int32)  # how far an entry moves after n events
+COUNT_BUCKET = _bucket_table([1, 2, 3, 4, 6, 10, 20], 64)
+TOTAL_BUCKET = _bucket_table([2, 3, 4, 6, 10, 16, 32], 64)
+SHARE_BUCKET = _bucket_table([1, 2, 5, 10, 17, 26], 33) + 1  # for totals above 9: share in 32nds
+
+
+@kernel
+def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
+    """Add what the counted contexts say: followers, and one level an order known.
+
+    Returns (followers, levels); inputs N_LEVELS.. of `g` hold the counts.
+    """
+    rows, checks = w[W_KEYS], w[W_CHECKS]
+    keys(hk, seed, context, n_context, rows, checks)
+    for i in range(min(N_ORDERS, n_context) - 1, -1, -1):
+        at = find(hk, m, int(rows[i]), int(checks[i]))
+        if at < 0:
+            continue
+        latest = -1
+        for j in range(N_FOLLOWERS):
+            value = int(m[at + K_VALUE + j])
+            if value == 0:
+                break
+            k, n = group_of(g, n, value, COUNTED_SOURCE)
+            if k < N_GROUPS:
+                g[k, N_LEVELS + i] = m[at + K_COUNT + j]
+                if j == 0:
+                    latest = k
+        w[L_LEVEL, n_levels], w[L_TOTAL, n_levels], w[L_LATEST, n_levels] = N_LEVELS + i, m[at + K_TOTAL], latest
+        n_levels += 1
+    return n, n_levels
+
+
+@kernel
+def entry_of(level, count, total, latest):
+    """Table entry of one piece of evidence."""
+    if level >= N_LEVELS and total > 9:
+        bucket = int(SHARE_BUCKET[count * 32 // total]) if count else 0
+    else:
+        bucket = int(COUNT_BUCKET[min(count, 63)])
+    return ((level * N_BUCKETS + bucket) * N_BUCKETS + int(TOTAL_BUCKET[min(total, 63)])) * 2 + latest
+
+
+@kernel
+def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
+    """Probability (16 fractional bits) that each follower is emitted next, into `g`; what it rests on, into `x`."""
+    tables, final = hx[B_TABLES], hx[B_FINAL]
+    node_set = hx[B_NODE] + (top_own * N_MATCHES + top_shared) * SET
+    token_set = hx[B_TOKEN] + ((last_value * 40503) & (N_TOKEN_SETS - 1)) * SET
+    for i in range(n):
+        own, shared = 0, 0
+        for j in range(n_levels):
+            level = int(w[L_LEVEL, j])
+            if level < N_LEVELS and g[i, level]:
+                if level < N_TIERS:
+                    own = max(own, level + 1)
+                else:
+                    shared = max(shared, level - N_TIERS + 1)
+        group_set = hx[B_GROUP] + (own * N_MATCHES + shared) * SET
+        total = (int(m[node_set + BIAS]) + int(m[token_set + BIAS]) + int(m[group_set + BIAS])) * 256
+        for j in range(n_levels):
+            level = int(w[L_LEVEL, j])
+            entry = tables + entry_of(level, int(g[i, level]), int(w[L_TOTAL, j]), 1 if w[L_LATEST, j] == i else 0)
+            logit = int(STRETCH[m[entry] >> 18])
+            weight = int(m[node_set + level]) + int(m[token_set + level]) + int(m[group_set + level])
+            total += weight * logit
+            x[i, X_INDEX + level], x[i, X_LOGIT + level] = entry, logit
+        logit = min(max((total // 3) >> 16, -2047), 2047)
+        z = (logit + 2048) * (FINAL_STEPS - 1)
+        step, part = z >> 12, z & 4095
+        base = final + (((int(g[i, G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
+        corrected = ((m[base] >> 14) * (4096 - part) + (m[base + 1] >> 14) * part) >> 12
+        x[i, X_GROUP_SET], x[i, X_SUM] = group_set, logit
+        x[i, X_STEP] = base + (1 if part >= 2048 else 0)
+        g[i, G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
+
+
+@kernel
+def adapt(m, entry, happened):
+    """Move an adaptive probability towards an outcome, ever more slowly."""
+    probability, events = int(m[entry]) >> 10, int(m[entry]) & 1023
+    goal = 0xFFFFF if happened else 0
+    probability += ((goal - probability) * int(STEP[events])) >> 16
+    m[entry] = (probability << 10) | min(events + 1, TABLE_LIMIT)
+
+
+@kernel
+def nudge(m, weight, change):
+    """Change a weight within its limits."""
+    m[weight] = min(max(int(m[weight]) + change, -WEIGHT_LIMIT), WEIGHT_LIMIT)
+
+
+@kernel
+def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
+    """Teach the mixer that `value` was emitted where `mix_followers` had `n` followers before it."""
+    node_set = hx[B_NODE] + (top_own * N_MATCHES + top_shared) * SET
+    token_set = hx[B_TOKEN] + ((last_value * 40503) & (N_TOKEN_SETS - 1)) * SET
+    for i in range(n):
+        happened = g[i, G_VALUE] == value
+        group_set = int(x[i, X_GROUP_SET])
+        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i, X_SUM] + 2048])) * LEARNING_RATE
+        for j in range(n_levels):
+            level = int(w[L_LEVEL, j])
+            change = (int(x[i, X_LOGIT + level]) * error + 131072) >> 18
+            nudge(m, node_set + level, change)
+            nudge(m, token_set + level, change)
+            nudge(m, group_set + level, change)
+            adapt(m, int(x[i, X_INDEX + level]), happened)
+        change = (256 * error + 131072) >> 18
+        nudge(m, node_set + BIAS, change)
+        nudge(m, token_set + BIAS, change)
+        nudge(m, group_set + BIAS, change)
+        adapt(m, int(x[i, X_STEP]), happened)
