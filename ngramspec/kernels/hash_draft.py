@@ -56,7 +56,7 @@ def blend(w, g, n, n_levels):
             if level % N_TIERS != tier:
                 continue
             total = int(w[L_TOTAL, k])
-            claimed = (left * CONFIDENCE[tier]) >> 16
+            claimed = (left * int(CONFIDENCE[tier])) >> 16
             claimed = claimed * (4 * total) // (4 * total + 1)
             for i in range(n):  # the latest occurrence counts twice
                 count = int(g[i, level]) + (1 if w[L_LATEST, k] == i else 0)

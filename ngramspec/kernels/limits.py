@@ -10,6 +10,7 @@ from ..arena import (
     T_LENGTH,
     T_N_BANNED,
     T_N_ROOTS,
+    T_PROMPT,
     T_ROOTS,
     T_STATE,
 )
@@ -32,25 +33,36 @@ def bad_slot(hr, m, slots):
 
 
 @kernel
+def bad_span(offsets, n, n_tokens):
+    """Index of the first of `n` spans that does not lie within the tokens, -1 when all do."""
+    for i in range(n):
+        if offsets[i] < 0 or offsets[i + 1] < offsets[i] or offsets[i + 1] > n_tokens:
+            return i
+    return -1
+
+
+@kernel
 def empty_reason(hr, m, row, max_draft, remaining):
     """Why nothing may be drafted for this row, `DRAFTED` when something may."""
     if max_draft <= 0:
         return BUDGET
     if remaining >= 0 and remaining <= 1:
         return LENGTH_LIMIT
-    if m[row_at(hr, row) + T_LENGTH] == 0:
+    r = row_at(hr, row)
+    if m[r + T_LENGTH] == 0 or m[r + T_LENGTH] < m[r + T_PROMPT]:  # the prompt is still being ingested
         return TOO_SHORT
     return DRAFTED
 
 
 @kernel
 def remember(hr, m, row, t, n):
-    """Keep a draft's first tokens, so that a refusal can ban them."""
+    """Keep a draft's first tokens, so that a refusal can ban them; of more than there is room for, their number."""
     r = row_at(hr, row)
     n_roots = 0
     for i in range(1, n + 1):
-        if t[N_PARENT, i] == 0 and n_roots < MAX_ROOTS:
-            m[r + T_ROOTS + n_roots] = t[N_TOKEN, i]
+        if t[N_PARENT, i] == 0:
+            if n_roots < MAX_ROOTS:
+                m[r + T_ROOTS + n_roots] = t[N_TOKEN, i]
             n_roots += 1
     m[r + T_N_ROOTS] = n_roots
 

@@ -143,6 +143,7 @@ def own_pop(hr, ho, m, row, n_tokens):
             if prev == 0:
                 m[r + T_FIRST] = 0
     m[r + T_DROPPED] = min(int(m[r + T_DROPPED]), int(m[r + T_LENGTH]))
+    m[r + T_PROMPT] = min(int(m[r + T_PROMPT]), int(m[r + T_LENGTH]))
 
 
 @kernel
@@ -362,12 +363,16 @@ def finish_row(hr, ho, m, row, max_idle):
 
 @kernel
 def ban_last(hr, m, row):
-    """Nothing was emitted: the first tokens of the last draft are not offered again before progress."""
+    """Nothing was emitted: the first tokens of the last draft are not offered again before progress.
+
+    Where there is no room left to remember them, nothing is offered before progress.
+    """
     r = row_at(hr, row)
-    for i in range(m[r + T_N_ROOTS]):
-        n = int(m[r + T_N_BANNED])
-        m[r + T_BANNED + n % MAX_BANNED] = m[r + T_ROOTS + i]
-        m[r + T_N_BANNED] = n + 1 if n + 1 < 2 * MAX_BANNED else MAX_BANNED
+    n, n_roots = int(m[r + T_N_BANNED]), int(m[r + T_N_ROOTS])
+    if n + n_roots <= MAX_BANNED:
+        for i in range(n_roots):
+            m[r + T_BANNED + n + i] = m[r + T_ROOTS + i]
+    m[r + T_N_BANNED] = min(n + n_roots, MAX_BANNED + 1)
     m[r + T_N_ROOTS] = 0
 
 
@@ -375,7 +380,9 @@ def ban_last(hr, m, row):
 def is_banned(hr, m, row, value):
     """Whether a token + 1 was offered first and refused since the last progress."""
     r = row_at(hr, row)
-    for i in range(min(int(m[r + T_N_BANNED]), MAX_BANNED)):
+    if m[r + T_N_BANNED] > MAX_BANNED:
+        return True
+    for i in range(m[r + T_N_BANNED]):
         if m[r + T_BANNED + i] == value:
             return True
     return False
