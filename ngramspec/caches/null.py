@@ -11,8 +11,8 @@ import numpy as np
 from ..config import check
 from ..draft import Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, spans
 from .base import Int32, Share, Tokens
-from .sessions import _at_least, as_tokens
 
 FREE = -1  # length of a slot that no request has
 
@@ -62,7 +62,7 @@ class NullCache:
                 "finish some or raise max_requests"
             )
         n_prompt = len(as_tokens(prompt, "prompt"))
-        limit = n_prompt if max_tokens is None else _at_least(max_tokens, "max_tokens", 0)
+        limit = n_prompt if max_tokens is None else at_least(max_tokens, "max_tokens", 0)
         slot = self._free.pop() if self._free else len(self._lengths)
         if slot == len(self._lengths):
             self._lengths.append(FREE)
@@ -75,7 +75,7 @@ class NullCache:
         """Count more of the prompt; see `Cache.ingest`."""
         slot = self._slot(request_id)
         waiting = self._waiting[slot]
-        n = waiting if max_tokens is None else min(waiting, _at_least(max_tokens, "max_tokens", 0))
+        n = waiting if max_tokens is None else min(waiting, at_least(max_tokens, "max_tokens", 0))
         self._waiting[slot] -= n
         self._lengths[slot] += n
         self._counters["prompt_tokens"] += n
@@ -91,8 +91,8 @@ class NullCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft nothing for one request; see `Cache.draft`."""
-        _at_least(max_draft, "max_draft", 0)
-        left = None if remaining is None else np.array([_at_least(remaining, "remaining", 0)], np.int32)
+        at_least(max_draft, "max_draft", 0)
+        left = None if remaining is None else np.array([at_least(remaining, "remaining", 0)], np.int32)
         out, slot = DraftBatch.allocate(1, 0), np.array([self._slot(request_id)], np.int32)
         self.draft_batch(slot, out, max_draft=0, topology=topology, min_prob=min_prob, remaining=left)
         return out.row(0)
@@ -130,22 +130,18 @@ class NullCache:
     ) -> None:
         """Draft nothing for every slot; see `Cache.draft_batch`."""
         n = self._check_slots(slots)
-        if len(out.n_draft) < n:
-            raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
-        if not 0.0 <= min_prob <= 1.0:
-            raise ConfigError(f"min_prob: got {min_prob!r}, allowed 0 to 1")
+        enough_rows(out, n)
+        a_row(max_draft, "max_draft", n)
+        a_row(-1 if remaining is None else remaining, "remaining", n)
         Topology.parse(topology)
-        for values in (max_draft, remaining):
-            if isinstance(values, np.ndarray) and len(values) < n:
-                raise ConfigError(f"max_draft and remaining must hold {n} values, one a slot")
+        probability(min_prob, "min_prob")
         out.n_draft[:n], out.match_length[:n], out.reason[:n] = 0, 0, Reason.DISABLED
         self._counters["drafts"] += n
 
     def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Count emitted tokens of every slot; see `Cache.accept_batch`."""
         n = self._check_slots(slots)
-        if len(offsets) < n + 1:
-            raise ConfigError(f"offsets: got {len(offsets)} values, need {n + 1}, one a slot and the end")
+        tokens, offsets = spans(tokens, offsets, n)
         for slot, n_emitted in zip(slots.tolist(), np.diff(offsets[: n + 1]).tolist(), strict=True):
             self._counters["prompt_tokens"] += self._waiting[slot]
             self._lengths[slot] += self._waiting[slot] + n_emitted
@@ -168,7 +164,7 @@ class NullCache:
 
     def digest(self) -> str:
         """Hex digest of the whole state; equal calls give equal digests."""
-        state = (sorted(self._slots.items()), self._lengths, self._waiting, self._free, sorted(self._counters.items()))
+        state = (sorted(self._slots.items()), self._lengths, self._waiting, self._free, self.stats())
         return hashlib.blake2b(repr(state).encode(), digest_size=16).hexdigest()
 
     def check_integrity(self) -> None:
@@ -192,9 +188,7 @@ class NullCache:
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
     def _check_slots(self, slots: Int32) -> int:
-        if slots.dtype != np.int32 or slots.ndim != 1:
-            raise ConfigError(f"slots: must be int32 of one dimension, got {slots.dtype} of {slots.ndim}")
-        for i, slot in enumerate(slots.tolist()):
+        for i, slot in enumerate(as_int32(slots, "slots").tolist()):
             if not 0 <= slot < len(self._lengths) or self._lengths[slot] == FREE:
                 raise ConfigError(f"slots[{i}]: no running request has slot {slot}")
         return len(slots)

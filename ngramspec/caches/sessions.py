@@ -9,8 +9,7 @@ by token), so that nothing it did not know already becomes visible.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +36,12 @@ from ..arena import (
     T_STATE,
     Arena,
 )
-from ..config import MAX_TOKEN_ID, CacheConfig
+from ..config import CacheConfig
 from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.limits import bad_slot, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, spans
 from .base import Int32, Share, Tokens
 
 _SHARES = {"none": SHARE_NONE, "outputs": SHARE_OUTPUTS, "all": SHARE_ALL}
@@ -113,6 +113,8 @@ class SessionCache:
                 "finish some or raise max_requests"
             )
         tokens = as_tokens(prompt, "prompt")
+        if max_tokens is not None:
+            at_least(max_tokens, "max_tokens", 0)
         tenant_key = tenant or ""
         row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
         if row < 0:
@@ -133,7 +135,7 @@ class SessionCache:
         waiting = self._pending.get(row)
         if waiting is None:
             return 0
-        piece = waiting if max_tokens is None else waiting[: _at_least(max_tokens, "max_tokens", 0)]
+        piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0)]
         self._ingest_row(row, piece)
         self._requests[R_TOKENS_IN] += len(piece)
         left = waiting[len(piece) :]
@@ -153,11 +155,11 @@ class SessionCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft for one request; see `Cache.draft`."""
-        width = _at_least(max_draft, "max_draft", 0)
+        width = at_least(max_draft, "max_draft", 0)
         if width > self._one.width:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)
-        left = None if remaining is None else np.array([_at_least(remaining, "remaining", 0)], np.int32)
+        left = None if remaining is None else np.array([at_least(remaining, "remaining", 0)], np.int32)
         self.draft_batch(slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left)
         return self._one.row(0)
 
@@ -199,25 +201,16 @@ class SessionCache:
     ) -> None:
         """Draft for every slot in one compiled call; see `Cache.draft_batch`."""
         n = self._check_slots(slots)
-        if len(out.n_draft) < n:
-            raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
-        if not 0.0 <= min_prob <= 1.0:
-            raise ConfigError(f"min_prob: got {min_prob!r}, allowed 0 to 1")
-        most = np.full(n, max_draft, np.int32) if isinstance(max_draft, int) else max_draft
-        left = np.full(n, -1, np.int32) if remaining is None else remaining
-        if len(most) < n or len(left) < n:
-            raise ConfigError(f"max_draft and remaining must hold {n} values, one a slot")
-        self._draft_rows(slots, out, most, left, Topology.parse(topology) is Topology.CHAIN, int(min_prob * ONE_Q30))
-        for row in self._pending.keys() & set(slots.tolist()) if self._pending else ():
-            i = int(np.flatnonzero(slots == row)[0])
-            out.n_draft[i], out.reason[i] = 0, Reason.TOO_SHORT
+        enough_rows(out, n)
+        most, left = a_row(max_draft, "max_draft", n), a_row(-1 if remaining is None else remaining, "remaining", n)
+        chain, min_q30 = Topology.parse(topology) is Topology.CHAIN, int(probability(min_prob, "min_prob") * ONE_Q30)
+        self._draft_rows(slots, out, most, left, chain, min_q30)
         count_drafts(self._requests, out.reason, n)
 
     def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append emitted tokens of every slot in one compiled call; see `Cache.accept_batch`."""
         n = self._check_slots(slots)
-        if len(offsets) < n + 1:
-            raise ConfigError(f"offsets: got {len(offsets)} values, need {n + 1}, one a slot and the end")
+        tokens, offsets = spans(tokens, offsets, n)
         if self._pending:
             for request_id, row in self._rows.items():
                 if row in self._pending and (slots == row).any():
@@ -265,9 +258,7 @@ class SessionCache:
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
     def _check_slots(self, slots: Int32) -> int:
-        if slots.dtype != np.int32 or slots.ndim != 1:
-            raise ConfigError(f"slots: must be int32 of one dimension, got {slots.dtype} of {slots.ndim}")
-        bad = bad_slot(self._requests, self._m, slots)
+        bad = bad_slot(self._requests, self._m, as_int32(slots, "slots"))
         if bad >= 0:
             raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
         return len(slots)
@@ -319,26 +310,6 @@ class SessionCache:
             raise SnapshotError(f"request table: running rows {sorted(live)}, ids name {sorted(self._rows.values())}")
         if idle != int(self._requests[R_N_IDLE]):
             raise SnapshotError(f"request table: {idle} idle rows, the counter says {int(self._requests[R_N_IDLE])}")
-
-
-def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
-    """Token ids as a contiguous int32 array; raises `ConfigError` for anything that is not a list of such ids."""
-    array = np.asarray(tokens)
-    if array.size == 0:
-        return np.zeros(0, np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ConfigError(
-            f"{name}: must be a flat list of integer token ids, got {array.dtype} of {array.ndim} dimensions"
-        )
-    if array.dtype != np.int32 and (int(array.min()) < -(2**31) or int(array.max()) > MAX_TOKEN_ID):
-        raise ConfigError(f"{name}: token ids must lie below {MAX_TOKEN_ID + 1}, got {int(array.max())}")
-    return np.ascontiguousarray(array, np.int32)
-
-
-def _at_least(value: int, name: str, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
-    return int(value)
 
 
 def _key(name: str) -> tuple[int, int]:

@@ -1,0 +1,84 @@
+"""Checks of what callers pass in, one way for every cache; each raises `ConfigError` before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config import MAX_TOKEN_ID
+from ..draft import DraftBatch
+from ..errors import ConfigError
+from ..kernels.limits import bad_span
+from .base import Int32, Tokens
+
+
+def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
+    """Token ids as a contiguous int32 array, which may be the caller's own."""
+    array = np.asarray(tokens)
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{name}: must be a flat list of integer token ids, got {array.dtype} of {array.ndim} dimensions"
+        )
+    if array.dtype != np.int32:
+        low, high = int(array.min()), int(array.max())
+        if low < -(2**31) or high > MAX_TOKEN_ID:
+            raise ConfigError(
+                f"{name}: got token id {high if high > MAX_TOKEN_ID else low}, allowed {-(2**31)} to {MAX_TOKEN_ID}"
+            )
+    return np.ascontiguousarray(array, np.int32)
+
+
+def at_least(value: int, name: str, low: int) -> int:
+    """`value`, an integer of at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
+        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+    return int(value)
+
+
+def probability(value: float, name: str) -> float:
+    """`value`, a number from 0 to 1."""
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name}: got {value!r}, allowed 0 to 1")
+    return float(value)
+
+
+def as_int32(array: Any, name: str) -> Int32:
+    """`array`, int32 of one dimension and contiguous, as kernels take it; never a converted copy."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.int32 or array.ndim != 1:
+        got = f"{array.dtype} of {array.ndim}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ConfigError(f"{name}: must be int32 of one dimension, got {got}")
+    return np.ascontiguousarray(array)
+
+
+def a_row(value: int | Int32, name: str, n: int) -> Int32:
+    """One value a row, int32[n]: `value` itself, or an integer for every row."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return np.full(n, max(-1, min(int(value), 2**31 - 1)), np.int32)
+    values = as_int32(value, name)
+    if len(values) < n:
+        raise ConfigError(f"{name}: got {len(values)} values, need {n}, one a slot")
+    return values
+
+
+def enough_rows(out: DraftBatch, n: int) -> None:
+    """`out` holds a batch of `n`."""
+    if len(out.n_draft) < n:
+        raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
+
+
+def spans(tokens: Int32, offsets: Int32, n: int) -> tuple[Int32, Int32]:
+    """Tokens and offsets of a batch of `n`, every span within the tokens."""
+    tokens, offsets = as_int32(tokens, "tokens"), as_int32(offsets, "offsets")
+    if len(offsets) < n + 1:
+        raise ConfigError(f"offsets: got {len(offsets)} values, need {n + 1}, one a slot and the end")
+    bad = int(bad_span(offsets, n, len(tokens)))
+    if bad >= 0:
+        raise ConfigError(
+            f"offsets[{bad}]: got a span from {int(offsets[bad])} to {int(offsets[bad + 1])}; "
+            f"spans must rise and lie within the {len(tokens)} tokens"
+        )
+    return tokens, offsets
