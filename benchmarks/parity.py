@@ -91,6 +91,16 @@ CHECKS = {
         "benchmarks.rivals.vllm:Ngram",
         (Variant({}, "chain", 5), Variant({"min_n": 2, "max_n": 5}, "chain", 16)),
     ),
+    "sglang-ngram": Check(
+        "sglang",
+        "benchmarks.rivals.sglang:Ngram",
+        (
+            Variant({"capacity_nodes": 2_000_000}, "tree", 11),
+            Variant({"capacity_nodes": 2_000_000, "match_type": "PROB"}, "tree", 11),
+            Variant({"capacity_nodes": 20_000, "index_prompts": True}, "tree", 11),
+            Variant({"capacity_nodes": 20_000, "num_draft_tokens": 64, "match_type": "PROB"}, "tree", 63),
+        ),
+    ),
 }
 
 

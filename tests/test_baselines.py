@@ -1,5 +1,6 @@
 """Rival rules: each on hand-made cases with the drafts its released package gives, and the protocol they all keep."""
 
+import copy
 import importlib
 import json
 import random
@@ -18,7 +19,10 @@ EAGER = {
 }
 
 #: Rules that remember what other requests emitted.
-SHARING = ["suffix-decoding"]
+SHARING = ["sglang-ngram", "suffix-decoding"]
+
+#: Rules that do not know whose their tokens are, and so cannot take any back when a request is truncated.
+UNFORGETTING = ["sglang-ngram"]
 ALL = sorted(BASELINES)
 
 
@@ -170,7 +174,12 @@ def test_after_truncation_a_request_drafts_as_a_fresh_one(name, keep):
     cut, fresh = rule(name), rule(name)
     replay(cut, "a", text[:20], text[20:])
     cut.truncate("a", keep)
-    replay(fresh, "a", text[: min(keep, 20)], text[20:keep])
+    if name in UNFORGETTING:  # fresh on what both know
+        fresh = copy.deepcopy(cut)
+        fresh.finish("a")
+        fresh.begin("a", text[:keep])
+    else:
+        replay(fresh, "a", text[: min(keep, 20)], text[20:keep])
     for token in tail:
         drafts = [cache.draft("a", max_draft=6) for cache in (cut, fresh)]
         assert drafts[0].tokens.tolist() == drafts[1].tokens.tolist()
@@ -475,3 +484,87 @@ def test_suffix_decoding_forgets_the_oldest_responses():
     cache = seen("suffix-decoding", [1, 2, 3], [4, 5, 6], max_cached_requests=1)
     cache.begin("x", [1, 2])  # its own response takes the one place there is
     assert chain(cache, "x") == []
+
+
+def test_sglang_knows_of_a_prompt_only_its_end_and_is_a_step_behind():
+    cache = rule("sglang-ngram")
+    cache.begin("a", [1, 2, 3, 1, 2])
+    assert chain(cache) == []  # nothing was inserted yet
+    cache.accept("a", [3])
+    assert chain(cache) == [1, 2]  # the window of the step before, without the 3 that came of it
+    cache.begin("b", [7, 8, *range(100, 120), 7])
+    assert chain(cache, "b") == []
+    cache.accept("b", [8])
+    assert chain(cache, "b") == []  # (7, 8) is 20 tokens back
+    cache.begin("c", [50, 51, 52])
+    cache.accept("c", [53])  # from prefill: no step, nothing inserted
+    cache.begin("d", [50])
+    assert chain(cache, "d") == []
+
+
+def test_sglang_indexes_prompts_on_demand():
+    cache = rule("sglang-ngram", index_prompts=True)
+    cache.begin("a", [1, 2, 3, *range(100, 150), 1, 2], max_tokens=20)
+    cache.ingest("a")
+    assert chain(cache, max_draft=4) == [3, 100, 101, 102]
+
+
+def test_sglang_takes_children_by_recency_or_by_frequency():
+    outputs = [[1, 2, 3, 0, 0], [1, 2, 4, 0, 0], [1, 2, 3, 0, 0], [1, 2, 5, 0, 0]]
+    for match_type, expected in (("BFS", [5, 3, 4]), ("PROB", [3, 5, 4])):  # 4 and 5 as a heap has them
+        cache = seen("sglang-ngram", *outputs, match_type=match_type)
+        cache.begin("a", [8, 1, 2])
+        draft = cache.draft("a", max_draft=11)
+        assert draft.tokens[draft.parents < 0].tolist() == expected
+        assert draft.match_length == 2
+        assert chain(cache, max_draft=1) == expected[:1]
+    with pytest.raises(ConfigError, match="match_type"):
+        rule("sglang-ngram", match_type="LFU")
+
+
+def test_sglang_narrows_with_depth_and_drafts_no_more_than_its_width():
+    outputs = [[1, 10 + i, 20 + i, 30 + i, 40 + i, 0, 0] for i in range(8)]
+    cache = seen("sglang-ngram", *outputs, max_bfs_breadth=4, min_bfs_breadth=1, max_trie_depth=4)
+    cache.begin("a", [9, 1])
+    draft = cache.draft("a", max_draft=40)
+    assert draft.tokens.tolist() == [17, 16, 15, 27, 26, 25, 37, 36, 35]  # 4 at depth 0, 3 at depth 1, ...
+    cache = seen("sglang-ngram", *outputs)
+    cache.begin("a", [9, 1])
+    assert len(cache.draft("a", max_draft=40)) == 11
+    cache = seen("sglang-ngram", *outputs, num_draft_tokens=3)
+    cache.begin("a", [9, 1])
+    assert cache.draft("a", max_draft=40).tokens.tolist() == [17, 16]
+
+
+def test_sglang_hangs_shorter_matches_beside_longer_ones():
+    cache = seen("sglang-ngram", [1, 2, 3, 4, 5, 6], [9, 2, 7, 4, 5, 6], max_bfs_breadth=1)
+    cache.begin("a", [1, 2])
+    draft = cache.draft("a", max_draft=11)
+    assert draft.tokens.tolist() == [3, 4, 5, 7, 4, 5]
+    assert draft.parents.tolist() == [-1, 0, 1, -1, 3, 4]
+
+
+def test_sglang_walks_anchors_on_so_that_a_missing_one_stays_missing():
+    cache = rule("sglang-ngram")
+    cache.begin("a", [1, 2])
+    cache.draft("a", max_draft=4)  # nothing known: no anchors
+    replay(cache, "b", [], [1, 2, 3, 4, 5, 6])
+    cache.accept("a", [3])
+    assert cache.draft("a", max_draft=4).match_length == 1
+    cache.begin("c", [1, 2, 3])
+    assert cache.draft("c", max_draft=4).match_length == 3
+
+
+def test_sglang_gives_up_what_was_used_longest_ago():
+    cache = rule("sglang-ngram", max_trie_depth=4, capacity_nodes=13)
+    replay(cache, "a", [], [1, 2, 3, 4, 0])
+    cache.begin("q", [1, 2, 3], share="none")
+    assert chain(cache, "q") == [4]
+    replay(cache, "b", [], [11, 12, 13, 14, 15, 16])
+    cache.check_integrity()
+    assert chain(cache, "q") == []
+    with pytest.raises(ConfigError, match=r"capacity_nodes: got 4, allowed 5 or more"):
+        rule("sglang-ngram", max_trie_depth=4, capacity_nodes=4)
+    cache = rule("sglang-ngram", max_trie_depth=4, capacity_nodes=5)
+    replay(cache, "a", [], list(range(50)))
+    cache.check_integrity()

@@ -11,4 +11,5 @@ BASELINES: dict[str, str] = {
     "prompt-lookup": "ngramspec.baselines.prompt_lookup:PromptLookup",
     "vllm-ngram": "ngramspec.baselines.vllm_ngram:VllmNgram",
     "suffix-decoding": "ngramspec.baselines.suffix_decoding:SuffixDecoding",
+    "sglang-ngram": "ngramspec.baselines.sglang_ngram:SglangNgram",
 }

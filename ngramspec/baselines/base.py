@@ -13,92 +13,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .._jit import kernel
 from ..caches.base import Int32, Share, Tokens
-from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Source, Topology
+from ..draft import Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
+from ..kernels.prune import prune
+from .request import NOTHING, Ask, Found, Request, Row, at_least
 
-NO_TOKENS = np.zeros(0, np.int32)
 SHARES = ("outputs", "all", "none")
-
-
-class Ask(NamedTuple):
-    """What one draft may hold."""
-
-    width: int  #: most tokens
-    depth: int  #: most tokens on one path
-    tree: bool  #: whether siblings are wanted
-    min_prob: float  #: least path probability
-
-
-class Row(NamedTuple):
-    """Where a rule writes its draft: one row of a `DraftBatch`, parents before children."""
-
-    tokens: Int32
-    parents: Int32
-    path_q30: Int32
-
-
-class Found(NamedTuple):
-    """What a rule found."""
-
-    n: int  #: tokens written
-    match_length: int  #: tokens of context behind them; 0 where nothing matched
-    source: Source = Source.OWN
-
-
-NOTHING = Found(0, 0, Source.NONE)
-
-
-class Text:
-    """A sequence of tokens that grows in place."""
-
-    def __init__(self, tokens: Int32 | None = None) -> None:
-        self.data = np.zeros(64, np.int32)
-        self.n = 0
-        if tokens is not None:
-            self.append(tokens)
-
-    @property
-    def tokens(self) -> Int32:
-        """The tokens, a view that the next `append` may leave behind."""
-        return self.data[: self.n]
-
-    def append(self, tokens: Int32) -> None:
-        """Append tokens; modifies."""
-        end = self.n + len(tokens)
-        if end > len(self.data):
-            grown = np.zeros(max(end, 2 * len(self.data)), np.int32)
-            grown[: self.n] = self.tokens
-            self.data = grown
-        self.data[self.n : end] = tokens
-        self.n = end
-
-
-@dataclass(slots=True)
-class Request:
-    """One running request."""
-
-    request_id: str  #: as given to `begin`
-    slot: int  #: its place in batches
-    tenant: str | None  #: whose memory it reads and feeds
-    share: Share  #: what others may see of it
-    prompt: Int32  #: all of it, placeholders renamed
-    text: Text = field(default_factory=Text)  #: ingested prompt, then output
-    draft: tuple[Int32, Int32] = (NO_TOKENS, NO_TOKENS)  #: tokens and parents last offered
-    drafted: bool = False  #: whether a draft was asked for since the last accept
-    banned: set[int] = field(default_factory=set)  #: first tokens refused since the last progress
-    state: Any = None  #: what the rule keeps for the request
-
-    @property
-    def ready(self) -> bool:
-        """Whether the prompt is ingested to its end and there is a last token."""
-        return self.text.n > 0 and self.text.n >= len(self.prompt)
 
 
 class Baseline:
@@ -348,7 +273,7 @@ class Baseline:
             found = self._propose(request, ask, row, commit=commit)
             banned = np.array(sorted(request.banned), np.int32)
             scratch = np.empty((3, found.n + 1), np.int32)
-            n = _prune(found.n, ask.depth, ask.tree, banned, *row, scratch)
+            n = prune(found.n, ask.depth, ask.tree, banned, *row, scratch)
             below = found.match_length > 0 and found.n == 0 and ask.min_prob > 0
             reason = Reason.DRAFTED if n else Reason.BELOW_MIN if below else Reason.NO_MATCH
         out.n_draft[i] = n
@@ -363,67 +288,8 @@ class Baseline:
         return found
 
 
-def at_least(what: str, value: int, least: int) -> int:
-    """`value`, or `ConfigError` where it is below `least`."""
-    if value < least:
-        raise ConfigError(f"{what}: got {value}, allowed {least} or more")
-    return value
-
-
-def write_chain(row: Row, tokens: Int32) -> int:
-    """Write a chain without probabilities into `row`; returns its length."""
-    n = len(tokens)
-    row.tokens[:n] = tokens
-    row.parents[:n] = np.arange(-1, n - 1, dtype=np.int32)
-    row.path_q30[:n] = ONE_Q30
-    return n
-
-
 def _ask(max_draft: int, remaining: int | None, topology: str | Topology, min_prob: float) -> Ask:
     if not 0.0 <= min_prob <= 1.0:
         raise ConfigError(f"min_prob: got {min_prob}, allowed 0 to 1")
     depth = max_draft if remaining is None else min(max_draft, remaining - 1)
     return Ask(max_draft, depth, Topology.parse(topology) is Topology.TREE, min_prob)
-
-
-@kernel
-def _prune(
-    n: int,
-    max_depth: int,
-    tree: bool,
-    banned: Int32,
-    tokens: Int32,
-    parents: Int32,
-    path_q30: Int32,
-    scratch: Int32,
-) -> int:
-    """Keep what may be offered and return how many tokens that is.
-
-    Left out: placeholders, what lies too deep, refused first tokens, second children where a chain is
-    wanted, and all below these. `scratch int32[3, n + 1]`: new place of each token (-1: left out), its
-    depth, whether a new place (+ 1) has a child.
-    """
-    place, depth, has_child = scratch[0], scratch[1], scratch[2]
-    has_child[0] = 0
-    kept = 0
-    for i in range(n):
-        parent = parents[i]
-        place[i] = -1
-        if parent >= 0 and place[parent] < 0:
-            continue
-        above = place[parent] if parent >= 0 else -1
-        depth[i] = depth[parent] + 1 if parent >= 0 else 1
-        if tokens[i] < 0 or depth[i] > max_depth or (not tree and has_child[above + 1]):
-            continue
-        refused = False
-        if parent < 0:
-            for token in banned:
-                refused = refused or token == tokens[i]
-        if refused:
-            continue
-        has_child[above + 1] = 1
-        has_child[kept + 1] = 0
-        place[i] = kept
-        tokens[kept], parents[kept], path_q30[kept] = tokens[i], above, path_q30[i]
-        kept += 1
-    return kept

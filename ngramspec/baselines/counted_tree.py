@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..caches.base import Int32
 from ..errors import SnapshotError
 from ..kernels import counted_tree as kernels
+from ..kernels.children import TOKEN, find
 
 Float32 = NDArray[np.float32]
 
@@ -172,8 +173,8 @@ class CountedTree:
         stack: list[tuple[int, tuple[int, ...]]] = [(0, ())]
         while stack:
             node, path = stack.pop()
-            count, child, before = int(self._nodes[node, kernels.COUNT]), self._nodes[node, kernels.FIRST], None
-            ref = self._nodes[node, kernels.REF]
+            count, child = int(self._nodes[node, kernels.COUNT]), self._nodes[node, kernels.FIRST]
+            ref, before = self._nodes[node, kernels.REF], None
             for token in self._text[ref : ref + self._nodes[node, kernels.LENGTH]].tolist():
                 path = (*path, token)
                 seen[path] = count
@@ -181,7 +182,7 @@ class CountedTree:
                 n = int(self._nodes[child, kernels.COUNT])
                 if n < 1 or (before is not None and n > before) or (node and n >= count):
                     raise SnapshotError(f"counted tree: node {child} has count {n}, out of order")
-                if kernels.find(self._nodes, self._table, node, self._nodes[child, kernels.TOKEN]) != child:
+                if find(self._nodes, self._table, node, int(self._nodes[child, TOKEN])) != child:
                     raise SnapshotError(f"counted tree: node {child} is not found under its parent")
                 stack.append((int(child), path))
                 child, before = self._nodes[child, kernels.NEXT], n

@@ -15,7 +15,8 @@ import numpy as np
 
 from .._jit import kernel
 from ..caches.base import Int32
-from .base import NOTHING, Ask, Baseline, Found, Request, Row, at_least, write_chain
+from .base import Baseline
+from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
 
 
 class PromptLookup(Baseline):

@@ -1,4 +1,4 @@
-"""`suffix-decoding`: counted suffix trees, as Arctic Inference 0.3.0 keeps them and vLLM's `suffix` uses them.
+"""`suffix-decoding`: counted suffix trees, as Arctic Inference 0.3.0 keeps them and vLLM's `suffix` has them.
 
 A local tree holds the request's own prompt and output, a global tree the outputs of all requests of the
 tenant. Every match length proposes the most frequent continuation; its score is the sum of path
@@ -26,8 +26,9 @@ import numpy as np
 from ..caches.base import Int32
 from ..draft import ONE_Q30, Source
 from ..errors import ConfigError, SnapshotError
-from .base import Ask, Baseline, Found, Request, Row, Text, at_least
+from .base import Baseline
 from .counted_tree import CountedTree, Sequence
+from .request import Ask, Found, Request, Row, Text, at_least
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,8 @@ from typing import Any
 from .._jit import kernel
 from ..caches.base import Int32
 from ..errors import ConfigError
-from .base import NOTHING, Ask, Baseline, Found, Request, Row, at_least, write_chain
+from .base import Baseline
+from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
 
 TIES = ("oldest", "recent")
 

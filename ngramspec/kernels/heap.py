@@ -1,0 +1,45 @@
+"""A binary heap of (probability, three ints), largest first; equals come as in common C++ libraries.
+
+Released drafters keep their frontier in such a heap, and which of two equally probable tokens comes first
+decides what a narrow draft holds.
+"""
+
+from .._jit import kernel
+
+
+@kernel
+def push(heap, heap_prob, size, prob, node, inside, parent):
+    """Add an item to a binary heap, largest first; returns its new size."""
+    settle(heap, heap_prob, size, 0, prob, node, inside, parent)
+    return size + 1
+
+
+@kernel
+def settle(heap, heap_prob, hole, top, prob, node, inside, parent):
+    """Put an item at `hole` or above, below the first that is not smaller."""
+    while hole > top:
+        above = (hole - 1) // 2
+        if not heap_prob[above] < prob:
+            break
+        heap[hole], heap_prob[hole] = heap[above], heap_prob[above]
+        hole = above
+    heap[hole, 0], heap[hole, 1], heap[hole, 2], heap_prob[hole] = node, inside, parent, prob
+
+
+@kernel
+def pop(heap, heap_prob, size):
+    """Remove the first item: the hole sinks along larger children, and there the last item rises."""
+    size -= 1
+    hole = 0
+    while 2 * hole + 2 < size:
+        child = 2 * hole + 2
+        if heap_prob[child] < heap_prob[child - 1]:
+            child -= 1
+        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
+        hole = child
+    if 2 * hole + 1 < size and 2 * hole + 2 >= size:
+        child = 2 * hole + 1
+        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
+        hole = child
+    settle(heap, heap_prob, hole, 0, heap_prob[size], heap[size, 0], heap[size, 1], heap[size, 2])
+    return size
