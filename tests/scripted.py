@@ -1,9 +1,10 @@
-"""One long run of random calls, the same wherever it is made; `python -m tests.scripted NAME` prints what came of it."""
+"""One long run of random calls, the same wherever it is made; `python -m tests.scripted NAME` prints its digests."""
 
 import hashlib
 import json
 import random
 import sys
+from itertools import chain
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def scripted(name: str, n_calls: int = 400, seed: int = 1) -> dict[str, str]:
                 note(drafts, out.row(i))
             emitted = [text(rng, rng.randint(0, 4)) for _ in ids]
             offsets = np.cumsum([0, *map(len, emitted)]).astype(np.int32)
-            cache.accept_batch(rows, np.array(sum(emitted, []), np.int32), offsets)
+            cache.accept_batch(rows, np.array([*chain(*emitted)], np.int32), offsets)
             for request_id, tokens in zip(ids, emitted):
                 lengths[request_id] += len(tokens)
         else:

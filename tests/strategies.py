@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what caches are fed: small alphabets, repeating text, sessions, tenants, placeholders, EOS."""
+"""What caches are fed, as Hypothesis strategies: small alphabets, repeating text, sessions, tenants, placeholders."""
 
 from dataclasses import dataclass, field
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_random_calls_keep_every_promise(name, roomy):
 @given(prompt=some.texts(max_size=20), outputs=st.lists(some.texts(max_size=6), max_size=3), keep=st.integers(0, 99))
 def test_a_truncated_request_drafts_as_a_fresh_one_with_its_text(name, prompt, outputs, keep):
     cut, fresh = make(name), make(name)
-    text = prompt + sum(outputs, [])
+    text = [*prompt, *chain(*outputs)]
     n_tokens = keep % (len(text) + 1)
     cut.begin("a", prompt, share="none")
     for tokens in outputs:
