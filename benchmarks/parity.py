@@ -91,6 +91,14 @@ CHECKS = {
         "benchmarks.rivals.vllm:Ngram",
         (Variant({}, "chain", 5), Variant({"min_n": 2, "max_n": 5}, "chain", 16)),
     ),
+    "ngram-mod": Check(
+        "llama-cpp-python",
+        "benchmarks.rivals.llama:NgramMod",
+        (
+            Variant({}, "chain", 64),
+            Variant({"n_match": 3, "n_min": 2, "n_max": 16}, "chain", 16),
+        ),
+    ),
     "sglang-ngram": Check(
         "sglang",
         "benchmarks.rivals.sglang:Ngram",
@@ -175,6 +183,12 @@ def load(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+def version_of(check: Check) -> str:
+    """Version of the released package; raises `ImportError` where it is missing."""
+    module = importlib.import_module(check.rival.split(":")[0])
+    return module.version() if hasattr(module, "version") else importlib.metadata.version(check.package)
+
+
 def compare(
     rule: str, variant: Variant, rows: list[dict[str, Any]], concurrency: int, max_steps: int, show: int
 ) -> dict[str, Any]:
@@ -214,9 +228,9 @@ def main() -> None:
     for rule, trace in itertools.product(args.rule or list(CHECKS), args.trace or [SAMPLE]):
         check = CHECKS[rule]
         try:
-            version = importlib.metadata.version(check.package)
-        except importlib.metadata.PackageNotFoundError:
-            print(f"{rule}: {check.package} is not installed, see benchmarks/requirements-rivals.txt")
+            version = version_of(check)
+        except ImportError as error:
+            print(f"{rule}: not compared, {error}: see benchmarks/requirements-rivals.txt")
             continue
         rows = read(trace, args.rows)
         for variant, concurrency in itertools.product(check.variants, args.concurrency):

@@ -1,6 +1,5 @@
 """Rival rules: each on hand-made cases with the drafts its released package gives, and the protocol they all keep."""
 
-import copy
 import importlib
 import json
 import random
@@ -15,6 +14,7 @@ from ngramspec.errors import CapacityError, ConfigError
 
 #: Options under which a rule drafts from short texts, where its own defaults ask for long matches.
 EAGER = {
+    "ngram-mod": {"n_match": 2, "n_min": 0, "n_entries": 1 << 16},
     "vllm-ngram": {"min_n": 1},
 }
 
@@ -22,8 +22,11 @@ EAGER = {
 SHARING = ["sglang-ngram", "suffix-decoding"]
 
 #: Rules that do not know whose their tokens are, and so cannot take any back when a request is truncated.
-UNFORGETTING = ["sglang-ngram"]
+UNFORGETTING = ["ngram-mod", "sglang-ngram"]
 ALL = sorted(BASELINES)
+
+#: Long enough for rules that take note of an output now and then only.
+LOOP = [1, 2, 3, 4, 5, 6, 7, 8] * 10
 
 
 def rule(name, **options):
@@ -69,9 +72,8 @@ def test_every_rule_keeps_the_protocol(name):
 
 def test_a_request_drafts_from_what_it_emitted_before(name):
     cache = rule(name)
-    text = [11, 12, 13, 14, 15, 16, 17, 18] * 4
-    replay(cache, "a", text[:3], text[3:], step=2)
-    assert chain(cache, max_draft=2) == [11, 12]
+    replay(cache, "a", LOOP[:3], LOOP[3:], step=2)
+    assert chain(cache, max_draft=2) == [1, 2]
 
 
 def test_reasons_of_empty_drafts(name):
@@ -95,8 +97,7 @@ def test_a_single_token_and_an_empty_prompt_draft_nothing(name):
 
 def test_drafts_leave_room_for_the_bonus_token(name):
     cache = rule(name)
-    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
-    replay(cache, "a", [], text)
+    replay(cache, "a", [], LOOP)
     for remaining in range(1, 5):
         draft = cache.draft("a", max_draft=8, remaining=remaining)
         assert max(draft.depths(), default=0) == remaining - 1
@@ -125,8 +126,7 @@ def test_drafts_stay_within_max_draft_and_are_trees(name):
 
 def test_refused_first_tokens_are_not_offered_again_before_progress(name):
     cache = rule(name)
-    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
-    replay(cache, "a", [], text)
+    replay(cache, "a", [], LOOP)
     refused = set()
     for _ in range(3):
         draft = cache.draft("a", max_draft=4)
@@ -135,7 +135,7 @@ def test_refused_first_tokens_are_not_offered_again_before_progress(name):
         refused |= first
         cache.accept("a", [])
     assert 1 in refused
-    cache.accept("a", text[:8])
+    cache.accept("a", LOOP[:8])
     assert chain(cache, max_draft=1) == [1]
 
 
@@ -146,18 +146,23 @@ def test_placeholders_are_neither_matched_across_nor_drafted(name, odd):
     assert chain(cache, max_draft=4) == []
     cache.accept("a", [odd, odd])
     assert chain(cache, max_draft=4) == []
+    cache.begin("b", [7, 5, odd, 6, *range(30, 80), 7, 5])
+    cache.accept("b", [odd])
+    assert chain(cache, "b", max_draft=4) == []
+    cache.accept("b", [7, 5])
+    assert chain(cache, "b", max_draft=4) == []
     cache.check_integrity()
 
 
 def test_ids_above_16_bits_and_token_zero_are_tokens_like_others(name):
     cache = rule(name)
     for request, token in (("a", 0), ("b", 151_643)):
-        replay(cache, request, [], [token, 151_644, 7, 8, 9, 10, 11, 12] * 4)
+        replay(cache, request, [], [token, 151_644, 7, 8, 9, 10, 11, 12] * 10)
         assert chain(cache, request, max_draft=2) == [token, 151_644]
 
 
 def test_a_reused_id_drafts_as_a_fresh_one(name):
-    first, second = [1, 2, 3, 4, 5] * 8, [11, 12, 13, 14, 15] * 8
+    first, second = [1, 2, 3, 4, 5] * 16, [11, 12, 13, 14, 15] * 16
     used, fresh = rule(name), rule(name)
     for cache, id1 in ((used, "a"), (fresh, "other")):
         replay(cache, id1, [], first)
@@ -166,6 +171,7 @@ def test_a_reused_id_drafts_as_a_fresh_one(name):
     assert used.draft("a", max_draft=8).tokens.tolist() == fresh.draft("a", max_draft=8).tokens.tolist() != []
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name not in UNFORGETTING])
 @pytest.mark.parametrize("keep", [0, 1, 7, 20, 33, 40])
 def test_after_truncation_a_request_drafts_as_a_fresh_one(name, keep):
     rng = random.Random(keep)
@@ -174,12 +180,7 @@ def test_after_truncation_a_request_drafts_as_a_fresh_one(name, keep):
     cut, fresh = rule(name), rule(name)
     replay(cut, "a", text[:20], text[20:])
     cut.truncate("a", keep)
-    if name in UNFORGETTING:  # fresh on what both know
-        fresh = copy.deepcopy(cut)
-        fresh.finish("a")
-        fresh.begin("a", text[:keep])
-    else:
-        replay(fresh, "a", text[: min(keep, 20)], text[20:keep])
+    replay(fresh, "a", text[: min(keep, 20)], text[20:keep])
     for token in tail:
         drafts = [cache.draft("a", max_draft=6) for cache in (cut, fresh)]
         assert drafts[0].tokens.tolist() == drafts[1].tokens.tolist()
@@ -187,6 +188,18 @@ def test_after_truncation_a_request_drafts_as_a_fresh_one(name, keep):
         for cache in (cut, fresh):
             cache.accept("a", [token])
     cut.check_integrity()
+
+
+@pytest.mark.parametrize("keep", [3, 43])
+@pytest.mark.parametrize("name", UNFORGETTING)
+def test_after_truncation_a_request_goes_on_from_what_is_left(name, keep):
+    cache = rule(name)
+    replay(cache, "a", LOOP[:8], LOOP[8:])
+    cache.truncate("a", keep)
+    for token in [4, 5, 6]:
+        assert chain(cache, max_draft=2) == [token, token + 1]
+        cache.accept("a", [token])
+    cache.check_integrity()
 
 
 def test_reset_forgets_everything(name):
@@ -232,7 +245,7 @@ def test_rows_may_come_in_any_order(name):
     cache = rule(name)
     slots = []
     for i in range(3):
-        replay(cache, f"r{i}", [], [10 * i + j for j in range(8)] * 4)
+        replay(cache, f"r{i}", [], [10 * i + j for j in range(8)] * 10)
         slots.append(cache._requests[f"r{i}"].slot)
     out = DraftBatch.allocate(3, 8)
     found = {}
@@ -248,7 +261,7 @@ def test_absence_from_a_batch_changes_nothing(name):
     alone, beside = rule(name), rule(name)
     text = [50, 51, 52, 53, 60, 3, 7, 8]
     for cache in (alone, beside):
-        replay(cache, "a", [1, 2, 3], text * 3)
+        replay(cache, "a", [1, 2, 3], text * 10)
     beside.begin("b", [900, 901, 902])
     for token in (903, 904, 905):
         beside.draft("b", max_draft=3)
@@ -260,7 +273,7 @@ def test_draft_batch_takes_limits_by_row(name):
     cache = rule(name)
     slots = []
     for i in range(3):
-        replay(cache, f"r{i}", [], [1, 2, 3, 4, 5, 6, 7, 8] * 4)
+        replay(cache, f"r{i}", [], LOOP)
         slots.append(cache._requests[f"r{i}"].slot)
     out = DraftBatch.allocate(3, 4)
     cache.draft_batch(
@@ -305,10 +318,9 @@ def test_an_unknown_option_is_an_error(name):
 
 def test_explain_changes_nothing_and_counters_add_up(name):
     cache, other = rule(name), rule(name)
-    text = [1, 2, 3, 4, 5, 6, 7, 8] * 4
     for c in (cache, other):
         c.begin("a", [])
-        for token in text:
+        for token in LOOP:
             if c is cache:
                 c.explain("a")
             c.draft("a", max_draft=4)
@@ -316,10 +328,10 @@ def test_explain_changes_nothing_and_counters_add_up(name):
     assert cache.stats() == other.stats()
     assert chain(cache) == chain(other)
     told = cache.explain("a")
-    assert (told["rule"], told["n_tokens"], told["reason"]) == (name, 32, "drafted")
+    assert (told["rule"], told["n_tokens"], told["reason"]) == (name, 80, "drafted")
     json.dumps(told)
     counts = cache.stats()
-    assert sum(n for key, n in counts.items() if key.startswith("n_drafts_")) == 33
+    assert sum(n for key, n in counts.items() if key.startswith("n_drafts_")) == 81
     assert counts["nbytes"] == cache.nbytes > 0
 
 
@@ -568,3 +580,65 @@ def test_sglang_gives_up_what_was_used_longest_ago():
     cache = rule("sglang-ngram", max_trie_depth=4, capacity_nodes=5)
     replay(cache, "a", [], list(range(50)))
     cache.check_integrity()
+
+
+def test_ngram_mod_follows_exactly_24_tokens_for_at_least_48():
+    cache = rule("ngram-mod", n_match=24, n_min=48)
+    block = list(range(100, 200))
+    cache.begin("a", block + block[:24])
+    assert chain(cache, max_draft=99) == block[24:88]  # 64 at most
+    cache.accept("a", [block[24]])
+    assert chain(cache, max_draft=20) == block[25:45]
+    cache.accept("a", [9])
+    assert chain(cache, max_draft=99) == []
+    cache.begin("b", list(range(300, 340)))
+    cache.begin("d", list(range(299, 324)))
+    assert chain(cache, "d", max_draft=99) == []  # the table gives 16 tokens, then ends
+    assert chain(cache, "d", max_draft=16) == list(range(324, 340))
+    cache.begin("c", [1, *block[:23]])  # 23 tokens are not enough
+    assert chain(cache, "c", max_draft=99) == []
+
+
+def test_ngram_mod_remembers_the_last_follower_without_its_key():
+    cache = rule("ngram-mod")
+    cache.begin("a", [1, 2, 3, 0, 1, 2, 4, 0, 1, 2])
+    assert chain(cache, max_draft=3) == [4, 0, 1]
+    cache = rule("ngram-mod", n_entries=1)
+    cache.begin("a", [1, 2, 3], share="none")
+    assert cache.draft("a", max_draft=3).reason is Reason.NO_MATCH
+    cache = rule("ngram-mod", n_entries=5)
+    cache.begin("a", [1, 2, 3])  # one of five entries
+    cache.begin("b", [0, 1, 2], share="none")
+    assert chain(cache, "b", max_draft=1) == [3]
+    cache.begin("c", [5, 6, 7])  # two of five: emptied
+    assert chain(cache, "b", max_draft=1) == []
+
+
+def test_ngram_mod_takes_outputs_in_pieces():
+    cache = rule("ngram-mod")
+    cache.begin("a", [])
+    cache.begin("b", [100, 101, 102], share="none")
+    cache.accept("a", list(range(100, 133)))
+    cache.draft("a", max_draft=1)
+    assert chain(cache, "b") == []
+    cache.accept("a", [133])
+    assert chain(cache, "b") == []
+    cache.draft("a", max_draft=1)  # now 33 tokens are new besides the last one
+    assert chain(cache, "b") == [103, 104, 105]
+
+
+def test_ngram_mod_empties_its_table_after_five_poor_drafts():
+    cache = rule("ngram-mod")
+    cache.begin("a", [1, 2, 3, 4, 5, 6, 7, 8, 1])
+    for i in range(5):
+        cache.accept("a", [2])
+        assert len(chain(cache, max_draft=5)) == 5, i
+        cache.accept("a", [3, 9, 1] if i == 2 else [9, 1])  # one of five is poor too
+    cache.accept("a", [2])
+    assert chain(cache, max_draft=5) == []
+    cache = rule("ngram-mod")
+    cache.begin("a", [1, 2, 3, 4, 5, 6, 7, 8, 1])
+    for i in range(9):
+        cache.accept("a", [2])
+        assert len(chain(cache, max_draft=4)) == 4, i
+        cache.accept("a", [3, 9, 1] if i % 5 == 4 else [9, 1])  # one of four is not

@@ -12,4 +12,5 @@ BASELINES: dict[str, str] = {
     "vllm-ngram": "ngramspec.baselines.vllm_ngram:VllmNgram",
     "suffix-decoding": "ngramspec.baselines.suffix_decoding:SuffixDecoding",
     "sglang-ngram": "ngramspec.baselines.sglang_ngram:SglangNgram",
+    "ngram-mod": "ngramspec.baselines.ngram_mod:NgramMod",
 }

@@ -163,8 +163,8 @@ class Baseline:
     ) -> None:
         widths = np.minimum(np.broadcast_to(max_draft, len(slots)), out.width).tolist()
         limits = [None] * len(slots) if remaining is None else np.asarray(remaining).tolist()
-        for i, slot in enumerate(slots.tolist()):
-            limit = limits[i]
+        for i in np.argsort(slots).tolist():  # not in the order of rows, which must not matter
+            slot, limit = int(slots[i]), limits[i]
             ask = _ask(widths[i], None if limit is None or limit < 0 else limit, topology, min_prob)
             self._fill(self._at(slot), ask, out, i, commit=True)
 
