@@ -301,8 +301,8 @@ class DrafterConfig(HashConfig):
 
     @property
     def n_counted_rows(self) -> int:
-        """Rows of the table of counted contexts."""
-        return max(1, int(self.counted_per_token * BLOCK * self.n_shared_blocks))
+        """Rows of the table of counted contexts, an even number."""
+        return 2 * max(1, int(self.counted_per_token * BLOCK * self.n_shared_blocks) // 2)
 
     @property
     def _block_nbytes(self) -> int:

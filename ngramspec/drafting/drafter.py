@@ -41,8 +41,9 @@ class Drafter(SessionCache):
         if buffer is None:
             fill(self.arena, prior())
         self._shared = self.arena.header("shared")
-        headers = [self.arena.header(name) for name in ("counts", "mixer", "offers")]
-        self._state = (self._requests, self._own, self._shared, *headers, self._m)
+        self._counts, self._offers = self.arena.header("counts"), self.arena.header("offers")
+        self._texts = (self._requests, self._own, self._shared)
+        self._state = (*self._texts, self._counts, self.arena.header("mixer"), self._offers, self._m)
         self._width = 0
         self._scratch: list[tuple[Int32, Int32, Int32, Int32]] = []
         self._make_scratch(64)
@@ -56,17 +57,38 @@ class Drafter(SessionCache):
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
         context = self._scratch[0][0][W_CONTEXT]
-        state = (self._requests, self._own, self._shared, self._m)
-        ingest(*state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
+        ingest(*self._texts, self._m, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
-        kernels.accept_batch(*self._state, slots, tokens, offsets, self._deferred, *self._scratch[0])
+        if self._deferred:
+            self._settle(slots, False)
+        longest = int(np.diff(offsets[: len(slots) + 1]).max(initial=0))
+        if longest > kernels.MAX_SETTLE:
+            self._accept_long(slots, tokens, offsets)
+            return
+        kernels.append_batch(*self._texts, self._offers, self._m, slots, tokens, offsets, self._scratch[0][0])
+        if not self._deferred:
+            self._settle(slots, False)
+
+    def _accept_long(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        """Append more at once than one settling takes, piece by piece; only the last may wait."""
+        for i in range(len(slots)):
+            slot = slots[i : i + 1]
+            emitted = tokens[offsets[i] : offsets[i + 1]]
+            for start in range(0, max(len(emitted), 1), kernels.MAX_SETTLE):
+                self._settle(slot, False)
+                piece = emitted[start : start + kernels.MAX_SETTLE]
+                self._accept_rows(slot, piece, np.array([0, len(piece)], np.int32))
+
+    def _settle(self, slots: Int32, only_drafted: bool) -> None:
+        kernels.settle_batch(*self._state, slots, only_drafted, *self._scratch[0])
 
     def _truncate_row(self, row: int, n_tokens: int) -> None:
-        kernels.truncate(*self._state, row, n_tokens, *self._scratch[0])
+        self._settle(np.array([row], np.int32), False)
+        kernels.truncate(*self._texts, self._counts, self._offers, self._m, row, n_tokens, self._scratch[0][0])
 
     def _finish_row(self, row: int) -> None:
-        kernels.settle_batch(*self._state, np.array([row], np.int32), False, *self._scratch[0])
+        self._settle(np.array([row], np.int32), False)
         super()._finish_row(row)
 
     def _draft_rows(
@@ -100,7 +122,7 @@ class Drafter(SessionCache):
             Slots of running requests.
         """
         self._check_slots(slots)
-        kernels.settle_batch(*self._state, slots, True, *self._scratch[0])
+        self._settle(slots, True)
 
     def reset(self) -> None:
         """Forget everything, what the mixer learned included."""
@@ -109,7 +131,7 @@ class Drafter(SessionCache):
 
     def stats(self) -> dict[str, int]:
         """Counters and gauges; see `Cache.stats`."""
-        own, shared, counts = self._own, self._shared, self.arena.header("counts")
+        own, shared, counts = self._own, self._shared, self._counts
         return super().stats() | {
             "own_tokens": int(own[S_TOKENS]),
             "shared_tokens": int(shared[S_TOKENS]),
@@ -129,7 +151,7 @@ class Drafter(SessionCache):
         """Matches behind the next draft; see `Cache.explain`."""
         row = self._row(request_id)
         w = self._scratch[0][0]
-        n, n_context = gather(self._requests, self._own, self._shared, self._m, row, w)
+        n, n_context = gather(*self._texts, self._m, row, w)
         classes, lengths = w[C_CLASS, :n], w[C_LENGTH, :n]
         return {
             "tokens": self._field(row, T_LENGTH),

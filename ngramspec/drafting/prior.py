@@ -48,7 +48,7 @@ def start_values() -> tuple[Int32, ...]:
                 count = _SHARES[c] * total if is_counted and n >= 5 else _COUNTS[c]
                 for latest in range(2):
                     bonus = 0.15 if latest else 0.02
-                    tables[level, c, n, latest] = (trust * count + bonus) / (max(total, count) + 0.4)
+                    tables[level, n, c, latest] = (trust * count + bonus) / (max(total, count) + 0.4)
     weights = np.full(SET, WEIGHT, np.int32)
     weights[BIAS] = 0
     logits = (np.arange(FINAL_STEPS) * 4096 / (FINAL_STEPS - 1) - 2048) / 256
@@ -77,7 +77,9 @@ def fill(arena: Arena, sections: tuple[Int32, ...]) -> None:
 
 def trained(arena: Arena) -> tuple[Int32, ...]:
     """A prior from a mixer's present state: entries trusted for at most `PRIOR_EVENTS`, token weights averaged."""
-    tables, node, token, follower, _ = (arena.section("mixer", w) for w in (B_TABLES, B_NODE, B_TOKEN, B_GROUP, B_FINAL))
+    tables, node, token, follower, _ = (
+        arena.section("mixer", w) for w in (B_TABLES, B_NODE, B_TOKEN, B_GROUP, B_FINAL)
+    )
     capped = (tables >> 10 << 10) | np.minimum(tables & 1023, PRIOR_EVENTS)
     sets = token.reshape(-1, SET)
     start = start_values()[B_TOKEN]

@@ -7,7 +7,7 @@ fixed size; a new context takes the less used of two rows.
 Row: check, total, value (token + 1) of each follower, count of each follower.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import K_OFF, K_ROWS, K_TOKENS
 from .store import mix
 
@@ -18,7 +18,7 @@ MAX_COUNT = 60_000  # halved beyond it
 PROTECTED = 3  # most recent followers that a new one never displaces
 
 
-@kernel
+@inline
 def keys(hk, seed, context, n_context, rows, checks):
     """First row and check word for each order's context, all computed before any is read."""
     x = seed
@@ -29,18 +29,23 @@ def keys(hk, seed, context, n_context, rows, checks):
         checks[order - 1] = (mix(y, 0x13198A2E) & 0x7FFFFFFF) | 1
 
 
-@kernel
+@inline
+def touch(hk, m, n_orders, rows):
+    """Read a word of every order's row, so that cache misses overlap; returns a sum that means nothing."""
+    total = 0
+    for i in range(n_orders):
+        total += m[hk[K_OFF] + rows[i] * K_WIDTH]
+    return total
+
+
+@inline
 def find(hk, m, row, check):
-    """Offset in the buffer of the context's row, -1 when it is unknown."""
+    """Offset in the buffer of the context's row, -1 when it is unknown; rows are tried in pairs."""
     at = hk[K_OFF] + row * K_WIDTH
     if m[at + K_CHECK] == check:
         return at
-    other = row ^ 1
-    if other < hk[K_ROWS]:
-        at = hk[K_OFF] + other * K_WIDTH
-        if m[at + K_CHECK] == check:
-            return at
-    return -1
+    at = hk[K_OFF] + (row ^ 1) * K_WIDTH
+    return at if m[at + K_CHECK] == check else -1
 
 
 @kernel
@@ -48,7 +53,7 @@ def place(hk, m, row, check):
     """Offset of a row for a new context: the less used of two, emptied."""
     at = hk[K_OFF] + row * K_WIDTH
     other = hk[K_OFF] + (row ^ 1) * K_WIDTH
-    if (row ^ 1) < hk[K_ROWS] and m[at + K_CHECK] != 0 and m[other + K_TOTAL] < m[at + K_TOTAL]:
+    if m[at + K_CHECK] != 0 and m[other + K_TOTAL] < m[at + K_TOTAL]:
         at = other
     for i in range(K_WIDTH):
         m[at + i] = 0
@@ -56,7 +61,7 @@ def place(hk, m, row, check):
     return at
 
 
-@kernel
+@inline
 def count_one(m, at, value):
     """Count a follower in the row at `at` and make it the most recent."""
     values, counts = at + K_VALUE, at + K_COUNT

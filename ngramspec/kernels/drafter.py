@@ -6,7 +6,7 @@ the draft teaches the mixer about every emitted token, drafted or not, without a
 become visible to others and count. This settling may wait until the next draft has been handed out.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     F_OFF,
     OFFER_ROW,
@@ -44,7 +44,18 @@ from .evidence import (
 )
 from .limits import BELOW_MIN, DRAFTED, NO_MATCH, empty_reason, progress, remember
 from .mixer import counted, learn, mix_followers
-from .requests import ban_last, is_banned, is_eos, own_append, own_context, own_pop, row_at, shared_append, shared_pop, to_value
+from .requests import (
+    ban_last,
+    is_banned,
+    is_eos,
+    own_append,
+    own_context,
+    own_pop,
+    row_at,
+    shared_append,
+    shared_pop,
+    to_value,
+)
 from .store import owner_seed
 from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, path_context, plant
 
@@ -56,7 +67,7 @@ O_TURN = 2 * O_HALF
 MAX_SETTLE = 160  # emitted tokens of one step that are learned from
 
 
-@kernel
+@inline
 def offer_at(hf, m, row, half):
     """Offset of one half of a row's offers."""
     return hf[F_OFF] + row * OFFER_ROW + half * O_HALF
@@ -74,7 +85,7 @@ def keep_offer(hr, hf, m, row, n, w):
             m[at + j * N_KEPT + i] = w[j, i]
 
 
-@kernel
+@inline
 def recall_offer(hf, m, at, w):
     """Candidates of an offer back into `w`; returns how many."""
     n = int(m[at + O_N])
@@ -122,7 +133,8 @@ def draft_row(hr, ho, hs, hk, hx, hf, m, row, max_draft, max_depth, chain, min_q
     for i in range(n_candidates):
         match = max(match, int(w[C_LENGTH, i]))
     context, seed = w[W_CONTEXT, : ho[S_TOP]], counted_seed(hr, m, row)
-    n_open, node, refused = plant(t, 0 if n_candidates else -1), 0, False
+    plant(t, 0 if n_candidates else -1, max_draft)
+    n_open, node, refused = 0, 0, False
     while True:
         room = 1 if chain else max_draft - node
         path = int(t[N_PATH, node])
@@ -182,7 +194,7 @@ def settle_row(hr, ho, hs, hk, hx, hf, m, row, only_drafted, w, g, x, t):
     n_history = own_context(hr, ho, m, row, history)
     seed = counted_seed(hr, m, row)
     n = recall_offer(hf, m, at, w)
-    plant(t, 0)
+    plant(t, 0, 0)
     candidates = 0 if n else -1
     share = m[r + T_SHARE] != SHARE_NONE
     for i in range(n_emitted):
@@ -209,35 +221,23 @@ def settle_row(hr, ho, hs, hk, hx, hf, m, row, only_drafted, w, g, x, t):
 
 
 @kernel
-def accept_piece(hr, ho, hs, hk, hx, hf, m, row, tokens, deferred, w, g, x, t):
-    """Append up to MAX_SETTLE emitted tokens to a row and settle them, or leave that for later."""
-    settle_row(hr, ho, hs, hk, hx, hf, m, row, False, w, g, x, t)
-    turn, r = hf[F_OFF] + row * OFFER_ROW + O_TURN, row_at(hr, row)
-    at = offer_at(hf, m, row, int(m[turn]))
-    if m[at + O_LENGTH] != m[r + T_LENGTH] or m[at + O_SERIAL] != m[r + T_SERIAL]:
-        n, _ = gather(hr, ho, hs, m, row, w)
-        keep_offer(hr, hf, m, row, n, w)
-    for i in range(len(tokens)):
-        own_append(hr, ho, m, row, to_value(hr, int(tokens[i])))
-    m[at + O_LENGTH], m[at + O_EMITTED], m[at + O_DRAFTED] = -1, len(tokens), 0
-    m[turn] = 1 - m[turn]
-    if not deferred:
-        settle_row(hr, ho, hs, hk, hx, hf, m, row, False, w, g, x, t)
-
-
-@kernel
-def accept_batch(hr, ho, hs, hk, hx, hf, m, slots, tokens, offsets, deferred, w, g, x, t):
-    """Append emitted tokens to every slot and learn from them."""
+def append_batch(hr, ho, hs, hf, m, slots, tokens, offsets, w):
+    """Append at most MAX_SETTLE emitted tokens to every slot's own text; what they teach waits in the row's offer."""
     for i in range(len(slots)):
         row, start, end = int(slots[i]), int(offsets[i]), int(offsets[i + 1])
         if end <= start:
             ban_last(hr, m, row)
             continue
-        while start < end:
-            stop = min(start + MAX_SETTLE, end)
-            accept_piece(hr, ho, hs, hk, hx, hf, m, row, tokens[start:stop], deferred, w, g, x, t)
-            start = stop
-        hr[R_TOKENS_OUT] += end - offsets[i]
+        turn, r = hf[F_OFF] + row * OFFER_ROW + O_TURN, row_at(hr, row)
+        at = offer_at(hf, m, row, int(m[turn]))
+        if m[at + O_LENGTH] != m[r + T_LENGTH] or m[at + O_SERIAL] != m[r + T_SERIAL]:
+            n, _ = gather(hr, ho, hs, m, row, w)
+            keep_offer(hr, hf, m, row, n, w)
+        for j in range(start, end):
+            own_append(hr, ho, m, row, to_value(hr, int(tokens[j])))
+        m[at + O_LENGTH], m[at + O_EMITTED], m[at + O_DRAFTED] = -1, end - start, 0
+        m[turn] = 1 - m[turn]
+        hr[R_TOKENS_OUT] += end - start
         progress(hr, m, row)
 
 
@@ -249,9 +249,8 @@ def settle_batch(hr, ho, hs, hk, hx, hf, m, slots, only_drafted, w, g, x, t):
 
 
 @kernel
-def truncate(hr, ho, hs, hk, hx, hf, m, row, n_tokens, w, g, x, t):
-    """Shorten a row, and take back what the rest of it was counted and shared for."""
-    settle_row(hr, ho, hs, hk, hx, hf, m, row, False, w, g, x, t)
+def truncate(hr, ho, hs, hk, hf, m, row, n_tokens, w):
+    """Shorten a settled row, and take back what the rest of it was counted and shared for."""
     r, seed = row_at(hr, row), counted_seed(hr, m, row)
     m[offer_at(hf, m, row, int(m[hf[F_OFF] + row * OFFER_ROW + O_TURN])) + O_LENGTH] = -1
     history = w[W_HISTORY, : N_ORDERS + 1]

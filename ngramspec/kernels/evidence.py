@@ -8,7 +8,7 @@ tenant's shared text) times tier of match length.
 `w` is scratch int32[W_ROWS, W_COLUMNS]; `g` is scratch int32[N_GROUPS, G_COLUMNS], one row a follower.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     S_CLOCK,
     S_LINKS,
@@ -35,9 +35,9 @@ PER_CLASS = 48  # candidates kept a class
 
 # Rows of `w`.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(17)  # fmt: skip
+ L_BASE, L_WEIGHT, L_SCALE, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(20)  # fmt: skip
 W_ROWS, W_COLUMNS = (
-    17,
+    20,
     448,
 )  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
 
@@ -48,7 +48,7 @@ G_COLUMNS = N_INPUTS + 8
 OWN, SHARED = 0, 1
 
 
-@kernel
+@inline
 def tier_of(length):
     """Tier of a match length: 1, 2, 3, 4, 5-6, 7-8, 9-11, 12-15, 16-19, 20-25, 26-31, 32 and more."""
     if length <= 4:
@@ -102,7 +102,7 @@ def gather(hr, ho, hs, m, row, w):
     return n, n_context
 
 
-@kernel
+@inline
 def advance(ho, hs, m, w, c, t, node):
     """Move candidate `c` one token on; returns the token + 1 it moved to, 0 when its text ends or cannot be drafted.
 
@@ -126,7 +126,7 @@ def advance(ho, hs, m, w, c, t, node):
     return path_value(t, node, depth)
 
 
-@kernel
+@inline
 def group_of(g, n_groups, value, source):
     """Row of a follower in `g`, added when new; returns (row or N_GROUPS when full, new number of rows)."""
     for i in range(n_groups):
@@ -178,7 +178,7 @@ def collect(ho, hs, m, w, g, t, node, candidates):
     return n, top_own, top_shared
 
 
-@kernel
+@inline
 def levels(w, g, n):
     """Turn counts by level into counts of "at least this long a match", longest first in each class.
 

@@ -82,7 +82,8 @@ def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t)
     n_candidates, _ = gather(hr, ho, hs, m, row, w)
     if n_candidates == 0:
         return 0, 0, NO_MATCH
-    n_open, node, match, refused = plant(t, 0), 0, 0, False
+    plant(t, 0, max_draft)
+    n_open, node, match, refused = 0, 0, 0, False
     while True:
         room = max_draft - node
         if t[N_LIST, node] >= 0 and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):

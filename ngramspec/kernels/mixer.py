@@ -13,21 +13,25 @@ probability << 10 | number of events seen. No float: the same on every machine.
 
 import numpy as np
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN
-from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys
+from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys, touch
 from .evidence import (
     G_PROB,
     G_VALUE,
+    L_BASE,
     L_LATEST,
     L_LEVEL,
+    L_SCALE,
     L_TOTAL,
+    L_WEIGHT,
     N_GROUPS,
     N_INPUTS,
     N_LEVELS,
     N_TIERS,
     W_CHECKS,
     W_KEYS,
+    W_SHORT,
     group_of,
 )
 
@@ -47,9 +51,8 @@ LEARNING_RATE = 12
 WEIGHT_LIMIT = 1 << 24
 TABLE_LIMIT = 255  # events after which an adaptive probability stops slowing down
 
-# Rows of `x`, scratch int32[N_GROUPS, X_COLUMNS]: what a follower's probability was made of, for learning.
-X_INDEX, X_LOGIT, X_GROUP_SET, X_SUM, X_STEP = 0, 32, 64, 65, 66
-X_COLUMNS = 68
+# Columns of `x`, scratch int32[N_GROUPS, X_COLUMNS]: what a follower's probability was made of, for learning.
+X_GROUP_SET, X_LOGIT, X_STEP, X_COLUMNS = range(4)
 
 
 def _stretch_table() -> np.ndarray:
@@ -82,6 +85,7 @@ def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
     """
     rows, checks = w[W_KEYS], w[W_CHECKS]
     keys(hk, seed, context, n_context, rows, checks)
+    w[W_SHORT, N_ORDERS] = touch(hk, m, min(N_ORDERS, n_context), rows)
     for i in range(min(N_ORDERS, n_context) - 1, -1, -1):
         at = find(hk, m, int(rows[i]), int(checks[i]))
         if at < 0:
@@ -101,51 +105,72 @@ def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
     return n, n_levels
 
 
-@kernel
-def entry_of(level, count, total, latest):
-    """Table entry of one piece of evidence."""
-    if level >= N_LEVELS and total > 9:
-        bucket = int(SHARE_BUCKET[count * 32 // total]) if count else 0
-    else:
+@inline
+def prepare(hx, m, w, n_levels, node_set, token_set):
+    """Per level of a node: the start of its table entries and the node's and token's weight together."""
+    for j in range(n_levels):
+        level, total = int(w[L_LEVEL, j]), int(w[L_TOTAL, j])
+        w[L_BASE, j] = hx[B_TABLES] + level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
+        w[L_WEIGHT, j] = m[node_set + level] + m[token_set + level]
+        w[L_SCALE, j] = (32 << 16) // total if level >= N_LEVELS and total > 9 else 0
+
+
+@inline
+def sets_of(hx, top_own, top_shared, last_value):
+    """Offsets of the weights chosen by a node's longest matches and by the token before it."""
+    node_set = hx[B_NODE] + (top_own * N_MATCHES + top_shared) * SET
+    return node_set, hx[B_TOKEN] + ((last_value * 40503) & (N_TOKEN_SETS - 1)) * SET
+
+
+@inline
+def follower_set(hx, w, g, i, n_levels):
+    """Offset of the weights chosen by a follower's own longest matches."""
+    own, shared = 0, 0
+    for j in range(n_levels):
+        level = int(w[L_LEVEL, j])
+        if level < N_LEVELS and g[i, level]:
+            if level < N_TIERS:
+                own = max(own, level + 1)
+            else:
+                shared = max(shared, level - N_TIERS + 1)
+    return hx[B_GROUP] + (own * N_MATCHES + shared) * SET
+
+
+@inline
+def entry_of(w, j, count, is_latest):
+    """Table entry of one piece of evidence: a follower's count at level number `j`."""
+    scale = int(w[L_SCALE, j])
+    if scale == 0:
         bucket = int(COUNT_BUCKET[min(count, 63)])
-    return ((level * N_BUCKETS + bucket) * N_BUCKETS + int(TOTAL_BUCKET[min(total, 63)])) * 2 + latest
+    else:  # many: what counts is the share, in 32nds
+        bucket = int(SHARE_BUCKET[min((count * scale) >> 16, 32)]) if count else 0
+    return int(w[L_BASE, j]) + 2 * bucket + (1 if is_latest else 0)
 
 
 @kernel
 def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
-    """Probability (16 fractional bits) that each follower is emitted next, into `g`; what it rests on, into `x`."""
-    tables, final = hx[B_TABLES], hx[B_FINAL]
-    node_set = hx[B_NODE] + (top_own * N_MATCHES + top_shared) * SET
-    token_set = hx[B_TOKEN] + ((last_value * 40503) & (N_TOKEN_SETS - 1)) * SET
+    """Probability (16 fractional bits) that each follower is emitted next, into `g`; its logit and sets, into `x`."""
+    node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
+    prepare(hx, m, w, n_levels, node_set, token_set)
+    bias = int(m[node_set + BIAS]) + int(m[token_set + BIAS])
     for i in range(n):
-        own, shared = 0, 0
+        group_set = follower_set(hx, w, g, i, n_levels)
+        total = (bias + int(m[group_set + BIAS])) * 256
         for j in range(n_levels):
             level = int(w[L_LEVEL, j])
-            if level < N_LEVELS and g[i, level]:
-                if level < N_TIERS:
-                    own = max(own, level + 1)
-                else:
-                    shared = max(shared, level - N_TIERS + 1)
-        group_set = hx[B_GROUP] + (own * N_MATCHES + shared) * SET
-        total = (int(m[node_set + BIAS]) + int(m[token_set + BIAS]) + int(m[group_set + BIAS])) * 256
-        for j in range(n_levels):
-            level = int(w[L_LEVEL, j])
-            entry = tables + entry_of(level, int(g[i, level]), int(w[L_TOTAL, j]), 1 if w[L_LATEST, j] == i else 0)
-            logit = int(STRETCH[m[entry] >> 18])
-            weight = int(m[node_set + level]) + int(m[token_set + level]) + int(m[group_set + level])
-            total += weight * logit
-            x[i, X_INDEX + level], x[i, X_LOGIT + level] = entry, logit
-        logit = min(max((total // 3) >> 16, -2047), 2047)
+            entry = entry_of(w, j, int(g[i, level]), w[L_LATEST, j] == i)
+            weight = int(w[L_WEIGHT, j]) + int(m[group_set + level])
+            total += weight * int(STRETCH[m[entry] >> 18])
+        logit = min(max((total * 21846) >> 32, -2047), 2047)  # the mean of three sums
         z = (logit + 2048) * (FINAL_STEPS - 1)
         step, part = z >> 12, z & 4095
-        base = final + (((int(g[i, G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
-        corrected = ((m[base] >> 14) * (4096 - part) + (m[base + 1] >> 14) * part) >> 12
-        x[i, X_GROUP_SET], x[i, X_SUM] = group_set, logit
-        x[i, X_STEP] = base + (1 if part >= 2048 else 0)
+        base = hx[B_FINAL] + (((int(g[i, G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
+        corrected = ((int(m[base]) >> 14) * (4096 - part) + (int(m[base + 1]) >> 14) * part) >> 12
+        x[i, X_GROUP_SET], x[i, X_LOGIT], x[i, X_STEP] = group_set, logit, base + (1 if part >= 2048 else 0)
         g[i, G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
 
 
-@kernel
+@inline
 def adapt(m, entry, happened):
     """Move an adaptive probability towards an outcome, ever more slowly."""
     probability, events = int(m[entry]) >> 10, int(m[entry]) & 1023
@@ -154,7 +179,7 @@ def adapt(m, entry, happened):
     m[entry] = (probability << 10) | min(events + 1, TABLE_LIMIT)
 
 
-@kernel
+@inline
 def nudge(m, weight, change):
     """Change a weight within its limits."""
     m[weight] = min(max(int(m[weight]) + change, -WEIGHT_LIMIT), WEIGHT_LIMIT)
@@ -163,19 +188,19 @@ def nudge(m, weight, change):
 @kernel
 def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
     """Teach the mixer that `value` was emitted where `mix_followers` had `n` followers before it."""
-    node_set = hx[B_NODE] + (top_own * N_MATCHES + top_shared) * SET
-    token_set = hx[B_TOKEN] + ((last_value * 40503) & (N_TOKEN_SETS - 1)) * SET
+    node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
     for i in range(n):
         happened = g[i, G_VALUE] == value
         group_set = int(x[i, X_GROUP_SET])
-        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i, X_SUM] + 2048])) * LEARNING_RATE
+        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i, X_LOGIT] + 2048])) * LEARNING_RATE
         for j in range(n_levels):
             level = int(w[L_LEVEL, j])
-            change = (int(x[i, X_LOGIT + level]) * error + 131072) >> 18
+            entry = entry_of(w, j, int(g[i, level]), w[L_LATEST, j] == i)
+            change = (int(STRETCH[m[entry] >> 18]) * error + 131072) >> 18
             nudge(m, node_set + level, change)
             nudge(m, token_set + level, change)
             nudge(m, group_set + level, change)
-            adapt(m, int(x[i, X_INDEX + level]), happened)
+            adapt(m, entry, happened)
         change = (256 * error + 131072) >> 18
         nudge(m, node_set + BIAS, change)
         nudge(m, token_set + BIAS, change)

@@ -5,7 +5,7 @@ free the least recently used idle session loses its last block; when none is idl
 first. Shared text lies in a ring of blocks keyed by tenant; live own text is never evicted by it.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     BLOCK,
     FREE,
@@ -72,7 +72,7 @@ from .store import (
 SHARED_CONTEXT = 8  # tokens of unshared prompt kept ahead of a shared output: matched, never drafted
 
 
-@kernel
+@inline
 def row_at(hr, row):
     """Offset of a row in the buffer."""
     return hr[R_OFF] + row * ROW
@@ -206,7 +206,7 @@ def own_append(hr, ho, m, row, value):
         insert(ho, m, p, lo, hi)
 
 
-@kernel
+@inline
 def own_tail(hr, ho, m, row):
     """Position of a row's last token, -1 when it has none."""
     r = row_at(hr, row)
@@ -297,7 +297,7 @@ def shared_pop(hr, hs, m, row, n_tokens):
             m[r + T_CONTEXT_N] = 0
 
 
-@kernel
+@inline
 def to_value(hr, token):
     """Stored form of a token id: id + 1, or -1 for a placeholder."""
     return token + 1 if 0 <= token < hr[R_VOCAB] else -1
@@ -376,7 +376,7 @@ def ban_last(hr, m, row):
     m[r + T_N_ROOTS] = 0
 
 
-@kernel
+@inline
 def is_banned(hr, m, row, value):
     """Whether a token + 1 was offered first and refused since the last progress."""
     r = row_at(hr, row)
@@ -388,7 +388,7 @@ def is_banned(hr, m, row, value):
     return False
 
 
-@kernel
+@inline
 def is_eos(hr, value):
     """Whether a token + 1 ends a request."""
     for i in range(hr[R_N_EOS]):

@@ -6,7 +6,7 @@ A link row starts with the insertion clock; a link is only followed to a positio
 runs into a reused block ends there. Every candidate is compared with the context itself: there are no false matches.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     BLOCK,
     M_FILL,
@@ -40,20 +40,20 @@ HALF_CLOCK = 0x40000000
 MAX_UNLINK_HOPS = 64
 
 
-@kernel
+@inline
 def mix(x, value):
     """Next state of a 32-bit hash; int64 arithmetic never overflows: 2**32 * 2**31 at most."""
     x = (x ^ value) * 0x6A09E667
     return (x ^ (x >> 29)) & 0xFFFFFFFF
 
 
-@kernel
+@inline
 def owner_seed(lo, hi):
     """Start value of the hash of an owner's contexts."""
     return mix(mix(0x243F6A88, lo & 0xFFFFFFFF), hi & 0xFFFFFFFF)
 
 
-@kernel
+@inline
 def older(h, m, p):
     """Position of the token before `p`, -1 at the start of the text."""
     if p & (BLOCK - 1):
@@ -62,7 +62,7 @@ def older(h, m, p):
     return (prev - 1) * BLOCK + BLOCK - 1 if prev else -1
 
 
-@kernel
+@inline
 def newer(h, m, p):
     """Position of the token after `p`, -1 at the end of the text."""
     meta = h[S_META] + (p // BLOCK) * META
@@ -200,7 +200,7 @@ def open_block(h, m, b, prev, lo, hi, writer):
         m[h[S_META] + prev * META + M_NEXT] = b + 1
 
 
-@kernel
+@inline
 def put(h, m, b, value):
     """Write `value` behind the last token of block `b`; returns its position."""
     meta = h[S_META] + b * META
@@ -211,7 +211,7 @@ def put(h, m, b, value):
     return p
 
 
-@kernel
+@inline
 def match_length(h, m, q, context, n_context):
     """Tokens, counted back from position `q`, that equal `context` (newest first)."""
     text, length = h[S_TEXT], 0

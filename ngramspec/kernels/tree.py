@@ -5,55 +5,59 @@ number of accepted tokens is the sum of path probabilities over the nodes; takin
 therefore optimal for every budget at once. `t` is scratch int32[TREE_ROWS, width + 1]; node 0 is the last committed token.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 
-# Rows of the tree scratch: nodes in the order drafted, and open nodes by falling path probability.
-N_TOKEN, N_PARENT, N_DEPTH, N_PATH, N_LIST, N_SOURCE, O_TOKEN, O_PARENT, O_PATH, O_LIST, O_SOURCE = range(11)
-TREE_ROWS = 11
+# Rows of the tree scratch: nodes in the order drafted; the open nodes' paths by falling probability and their slots,
+# which are a permutation (those behind the open ones are free); and what each slot holds.
+(N_TOKEN, N_PARENT, N_DEPTH, N_PATH, N_LIST, N_SOURCE, O_PATH, O_SLOT, O_TOKEN, O_PARENT, O_LIST, O_SOURCE) = range(12)
+TREE_ROWS = 12
 
 
 @kernel
-def plant(t, candidates):
-    """Start a tree: node 0, probability 1, its candidate list. Returns the number of open nodes, 0."""
+def plant(t, candidates, width):
+    """Start a tree of at most `width` nodes: node 0, probability 1, its candidate list. No node is open yet."""
     t[N_TOKEN, 0], t[N_PARENT, 0], t[N_DEPTH, 0] = 0, -1, 0
     t[N_PATH, 0], t[N_LIST, 0] = 1 << 30, candidates
-    return 0
+    for i in range(width):
+        t[O_SLOT, i] = i
 
 
-@kernel
+@inline
 def offer(t, n_open, room, token, parent, path, candidates, source):
     """Put a node among the open ones if it is among the `room` most probable; ties keep the earlier first.
 
     Returns the new number of open nodes. Only the `room` best can still be drafted, so dropping the rest is exact.
     """
-    if n_open >= room and (room == 0 or t[O_PATH, n_open - 1] >= path):
-        return n_open
-    if n_open < room:
-        n_open += 1
-    i = n_open - 1
+    if n_open >= room:
+        if room == 0 or t[O_PATH, room - 1] >= path:
+            return n_open
+        n_open = room - 1
+    slot = int(t[O_SLOT, n_open])
+    t[O_TOKEN, slot], t[O_PARENT, slot], t[O_LIST, slot], t[O_SOURCE, slot] = token, parent, candidates, source
+    i = n_open
     while i > 0 and t[O_PATH, i - 1] < path:
-        for row in range(O_TOKEN, O_SOURCE + 1):
-            t[row, i] = t[row, i - 1]
+        t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i - 1], t[O_SLOT, i - 1]
         i -= 1
-    t[O_TOKEN, i], t[O_PARENT, i], t[O_PATH, i] = token, parent, path
-    t[O_LIST, i], t[O_SOURCE, i] = candidates, source
+    t[O_PATH, i], t[O_SLOT, i] = path, slot
+    return n_open + 1
+
+
+@inline
+def draft_best(t, n_open, node):
+    """Draft the most probable open node as number `node`; returns the new number of open nodes."""
+    slot = int(t[O_SLOT, 0])
+    parent = int(t[O_PARENT, slot])
+    t[N_TOKEN, node], t[N_PARENT, node], t[N_PATH, node] = t[O_TOKEN, slot], parent, t[O_PATH, 0]
+    t[N_LIST, node], t[N_SOURCE, node] = t[O_LIST, slot], t[O_SOURCE, slot]
+    t[N_DEPTH, node] = t[N_DEPTH, parent] + 1
+    n_open -= 1
+    for i in range(n_open):
+        t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i + 1], t[O_SLOT, i + 1]
+    t[O_SLOT, n_open] = slot
     return n_open
 
 
-@kernel
-def draft_best(t, n_open, node):
-    """Draft the most probable open node as number `node`; returns the new number of open nodes."""
-    parent = t[O_PARENT, 0]
-    t[N_TOKEN, node], t[N_PARENT, node], t[N_PATH, node] = t[O_TOKEN, 0], parent, t[O_PATH, 0]
-    t[N_LIST, node], t[N_SOURCE, node] = t[O_LIST, 0], t[O_SOURCE, 0]
-    t[N_DEPTH, node] = t[N_DEPTH, parent] + 1
-    for i in range(n_open - 1):
-        for row in range(O_TOKEN, O_SOURCE + 1):
-            t[row, i] = t[row, i + 1]
-    return n_open - 1
-
-
-@kernel
+@inline
 def path_value(t, node, depth):
     """Token + 1 at `depth` on the path to `node` (`depth` from 1 to the node's)."""
     for _ in range(t[N_DEPTH, node] - depth):
@@ -61,7 +65,7 @@ def path_value(t, node, depth):
     return int(t[N_TOKEN, node])
 
 
-@kernel
+@inline
 def path_context(t, node, context, n_context, out):
     """Last tokens + 1 before and including `node`, newest first, into `out`; returns how many."""
     n = 0

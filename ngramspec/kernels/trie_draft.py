@@ -113,7 +113,8 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
     k[K_OWN, 0], k[K_OWN_LENGTH, 0] = own_place(x, ho, m, place_of(x, row), p, context)
     k[K_SHARED, 0], k[K_SHARED_LENGTH, 0] = shared_place(x, hr, ho, m, row, p, context)
     now_shared = 1 if m[row_at(hr, row) + T_SHARED_N] else 0
-    n_open, node, refused, match = plant(t, 0), 0, False, 0
+    plant(t, 0, max_draft)
+    n_open, node, refused, match = 0, 0, False, 0
     while node < max_draft:
         room, path = max_draft - node, int(t[N_PATH, node])
         if chain:
