@@ -233,7 +233,7 @@ B_TABLES, B_NODE, B_TOKEN, B_GROUP, B_FINAL = range(5)
 MIXER_SIZES = (28 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24)  # `int32` elements of each, in this order
 # Offers: the candidates behind each row's last draft, kept until the outcome is known; see `kernels/drafter.py`.
 F_OFF = 0
-OFFER_ROW = 808  # int32 fields a row
+OFFER_ROW = 928  # int32 fields a row
 
 
 def counts_component(n_rows: int) -> Component:
@@ -249,3 +249,7 @@ def mixer_component() -> Component:
 def offers_component(n_rows: int) -> Component:
     """One offer a row of the request table."""
     return Component("offers", {}, [(F_OFF, n_rows * OFFER_ROW)])
+
+
+#: Header and buffer of a store without text, for drafters without a frozen corpus.
+NO_TEXT = (np.zeros(WORDS, np.int64), np.zeros(1, np.int32))

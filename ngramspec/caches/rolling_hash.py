@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
+from ..arena import NO_TEXT, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
 from ..config import HashConfig
 from ..draft import DraftBatch
 from ..kernels import hash_draft
@@ -42,6 +42,12 @@ class RollingHashCache(SessionCache):
     def _state(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Int32]:
         return self._requests, self._own, self._shared, self._m
 
+    @property
+    def _look_up(self) -> tuple[NDArray[np.int64], ...]:
+        """The state as look-ups take it: this cache has no frozen text."""
+        header, mem = NO_TEXT
+        return self._requests, self._own, self._shared, header, self._m, mem  # type: ignore[return-value]
+
     def _ingest_row(self, row: int, tokens: Int32) -> None:
         hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w[W_CONTEXT])
 
@@ -57,7 +63,7 @@ class RollingHashCache(SessionCache):
         if self._t.shape[1] <= out.width:
             self._t = np.zeros((TREE_ROWS, out.width + 1), np.int32)
         hash_draft.draft_batch(
-            *self._state, slots, max_draft, remaining, chain, min_q30, self._w, self._g, self._t,
+            *self._look_up, slots, max_draft, remaining, chain, min_q30, self._w, self._g, self._t,
             out.tokens, out.parents, out.path_q30, out.sources, out.n_draft, out.match_length, out.reason,
         )  # fmt: skip
 
@@ -80,7 +86,7 @@ class RollingHashCache(SessionCache):
     def explain(self, request_id: str) -> dict[str, Any]:
         """Matches behind the next draft: class, length and follower count; see `Cache.explain`."""
         row = self._row(request_id)
-        n, n_context = gather(*self._state, row, self._w)
+        n, n_context = gather(*self._look_up, row, self._w)
         classes, lengths = self._w[C_CLASS, :n], self._w[C_LENGTH, :n]
         return {
             "tokens": self._field(row, T_LENGTH),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import K_ROWS, K_TOKENS, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
+from ..arena import K_ROWS, K_TOKENS, NO_TEXT, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
 from ..caches.base import Int32
 from ..caches.integrity import check_store
 from ..caches.sessions import SessionCache
@@ -41,13 +41,19 @@ class Drafter(SessionCache):
         if buffer is None:
             fill(self.arena, prior())
         self._shared = self.arena.header("shared")
-        self._counts, self._offers = self.arena.header("counts"), self.arena.header("offers")
+        self._counts, self._mixer, self._offers = (self.arena.header(name) for name in ("counts", "mixer", "offers"))
         self._texts = (self._requests, self._own, self._shared)
-        self._state = (*self._texts, self._counts, self.arena.header("mixer"), self._offers, self._m)
+        self._frozen = NO_TEXT
         self._width = 0
         self._scratch: list[tuple[Int32, Int32, Int32, Int32]] = []
         self._make_scratch(64)
         self._pool = ThreadPoolExecutor(config.draft_threads) if config.draft_threads > 1 else None
+
+    @property
+    def _state(self) -> tuple[NDArray[Any], ...]:
+        """Headers and buffers as the kernels take them."""
+        header, mem = self._frozen
+        return (*self._texts, header, self._counts, self._mixer, self._offers, self._m, mem)
 
     def _make_scratch(self, width: int) -> None:
         self._width = max(width, kernels.MAX_SETTLE)
@@ -66,7 +72,9 @@ class Drafter(SessionCache):
         if longest > kernels.MAX_SETTLE:
             self._accept_long(slots, tokens, offsets)
             return
-        kernels.append_batch(*self._texts, self._offers, self._m, slots, tokens, offsets, self._scratch[0][0])
+        header, mem = self._frozen
+        texts = (*self._texts, header, self._offers, self._m, mem)
+        kernels.append_batch(*texts, slots, tokens, offsets, self._scratch[0][0])
         if not self._deferred:
             self._settle(slots, False)
 
@@ -151,7 +159,8 @@ class Drafter(SessionCache):
         """Matches behind the next draft; see `Cache.explain`."""
         row = self._row(request_id)
         w = self._scratch[0][0]
-        n, n_context = gather(*self._texts, self._m, row, w)
+        header, mem = self._frozen
+        n, n_context = gather(*self._texts, header, self._m, mem, row, w)
         classes, lengths = w[C_CLASS, :n], w[C_LENGTH, :n]
         return {
             "tokens": self._field(row, T_LENGTH),

@@ -33,6 +33,7 @@ from .evidence import (
     G_SOURCE,
     G_VALUE,
     PER_CLASS,
+    PER_FROZEN,
     W_CHECKS,
     W_CONTEXT,
     W_HISTORY,
@@ -61,7 +62,7 @@ from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best
 
 # An offer: two halves a row, used in turn, so that one may still wait while the next is made.
 O_LENGTH, O_SERIAL, O_N, O_EMITTED, O_DRAFTED, O_HEAD = 0, 1, 2, 3, 4, 8
-N_KEPT = 2 * PER_CLASS
+N_KEPT = 2 * PER_CLASS + PER_FROZEN
 O_HALF = O_HEAD + 4 * N_KEPT
 O_TURN = 2 * O_HALF
 MAX_SETTLE = 160  # emitted tokens of one step that are learned from
@@ -109,14 +110,14 @@ def counted_seed(hr, m, row):
 
 
 @kernel
-def judge(ho, hs, hk, hx, m, seed, context, n_context, candidates, node, w, g, x, t):
+def judge(ho, hs, hz, hk, hx, m, mz, seed, context, n_context, candidates, node, w, g, x, t):
     """Followers of a tree node with their probabilities, into `g`.
 
     Returns (followers, levels, longest own match, longest shared match, token + 1 before them).
     """
     short = w[W_SHORT, :N_ORDERS]
     n_short = path_context(t, node, context, n_context, short)
-    n, own, shared = collect(ho, hs, m, w, g, t, node, candidates)
+    n, own, shared = collect(ho, hs, hz, m, mz, w, g, t, node, candidates)
     n_levels = levels(w, g, n)
     n, n_levels = counted(hk, m, seed, short, n_short, w, g, n, n_levels)
     last = int(short[0]) if n_short else 0
@@ -125,9 +126,9 @@ def judge(ho, hs, hk, hx, m, seed, context, n_context, candidates, node, w, g, x
 
 
 @kernel
-def draft_row(hr, ho, hs, hk, hx, hf, m, row, max_draft, max_depth, chain, min_q30, w, g, x, t):
+def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chain, min_q30, w, g, x, t):
     """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
-    n_candidates, n_context = gather(hr, ho, hs, m, row, w)
+    n_candidates, n_context = gather(hr, ho, hs, hz, m, mz, row, w)
     keep_offer(hr, hf, m, row, n_candidates, w)
     match = 0
     for i in range(n_candidates):
@@ -142,7 +143,9 @@ def draft_row(hr, ho, hs, hk, hx, hf, m, row, max_draft, max_depth, chain, min_q
         if chain:
             n_open = 0
         if not hopeless and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
-            n, _, _, _, _ = judge(ho, hs, hk, hx, m, seed, context, n_context, int(t[N_LIST, node]), node, w, g, x, t)
+            n, _, _, _, _ = judge(
+                ho, hs, hz, hk, hx, m, mz, seed, context, n_context, int(t[N_LIST, node]), node, w, g, x, t
+            )
             for i in range(n):
                 child = (path * int(g[i, G_PROB])) >> 16
                 if child < min_q30:
@@ -162,7 +165,7 @@ def draft_row(hr, ho, hs, hk, hx, hf, m, row, max_draft, max_depth, chain, min_q
 
 @kernel
 def draft_batch(
-    hr, ho, hs, hk, hx, hf, m, slots, max_draft, remaining, chain, min_q30, first, last, w, g, x, t,
+    hr, ho, hs, hz, hk, hx, hf, m, mz, slots, max_draft, remaining, chain, min_q30, first, last, w, g, x, t,
     tokens, parents, path_q30, sources, n_draft, match_length, reason,
 ):  # fmt: skip
     """Draft for `slots[first:last]` into the caller's arrays; rows are independent, so shards may run side by side."""
@@ -172,7 +175,7 @@ def draft_batch(
         if why == DRAFTED:
             depth = left - 1 if left >= 0 else most
             n, match, why = draft_row(
-                hr, ho, hs, hk, hx, hf, m, row, most, min(depth, most), chain, min_q30, w, g, x, t
+                hr, ho, hs, hz, hk, hx, hf, m, mz, row, most, min(depth, most), chain, min_q30, w, g, x, t
             )  # fmt: skip
         hand_out(t, n, i, tokens, parents, path_q30, sources)
         n_draft[i], match_length[i], reason[i] = n, match, why
@@ -181,7 +184,7 @@ def draft_batch(
 
 
 @kernel
-def settle_row(hr, ho, hs, hk, hx, hf, m, row, only_drafted, w, g, x, t):
+def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t):
     """Learn from a row's last emitted tokens, then let them count and be seen by others."""
     turn = hf[F_OFF] + row * OFFER_ROW + O_TURN
     at = offer_at(hf, m, row, 1 - int(m[turn]))
@@ -204,7 +207,7 @@ def settle_row(hr, ho, hs, hk, hx, hf, m, row, only_drafted, w, g, x, t):
         if value > 0:
             # The tree holds the emitted tokens as one path; its context is what came before them.
             n, n_levels, own, shared, last = judge(
-                ho, hs, hk, hx, m, seed, history[n_emitted:], max(n_history - n_emitted, 0), candidates, i, w, g, x, t
+                ho, hs, hz, hk, hx, m, mz, seed, history[n_emitted:], max(n_history - n_emitted, 0), candidates, i, w, g, x, t
             )  # fmt: skip
             learn(hx, m, w, g, x, n, n_levels, own, shared, last, value)
         else:
@@ -221,7 +224,7 @@ def settle_row(hr, ho, hs, hk, hx, hf, m, row, only_drafted, w, g, x, t):
 
 
 @kernel
-def append_batch(hr, ho, hs, hf, m, slots, tokens, offsets, w):
+def append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w):
     """Append at most MAX_SETTLE emitted tokens to every slot's own text; what they teach waits in the row's offer."""
     for i in range(len(slots)):
         row, start, end = int(slots[i]), int(offsets[i]), int(offsets[i + 1])
@@ -231,7 +234,7 @@ def append_batch(hr, ho, hs, hf, m, slots, tokens, offsets, w):
         turn, r = hf[F_OFF] + row * OFFER_ROW + O_TURN, row_at(hr, row)
         at = offer_at(hf, m, row, int(m[turn]))
         if m[at + O_LENGTH] != m[r + T_LENGTH] or m[at + O_SERIAL] != m[r + T_SERIAL]:
-            n, _ = gather(hr, ho, hs, m, row, w)
+            n, _ = gather(hr, ho, hs, hz, m, mz, row, w)
             keep_offer(hr, hf, m, row, n, w)
         for j in range(start, end):
             own_append(hr, ho, m, row, to_value(hr, int(tokens[j])))
@@ -242,10 +245,10 @@ def append_batch(hr, ho, hs, hf, m, slots, tokens, offsets, w):
 
 
 @kernel
-def settle_batch(hr, ho, hs, hk, hx, hf, m, slots, only_drafted, w, g, x, t):
+def settle_batch(hr, ho, hs, hz, hk, hx, hf, m, mz, slots, only_drafted, w, g, x, t):
     """Settle what waits in every slot."""
     for i in range(len(slots)):
-        settle_row(hr, ho, hs, hk, hx, hf, m, int(slots[i]), only_drafted, w, g, x, t)
+        settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, int(slots[i]), only_drafted, w, g, x, t)
 
 
 @kernel

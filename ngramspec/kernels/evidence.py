@@ -10,6 +10,7 @@ tenant's shared text) times tier of match length.
 
 from .._jit import inline, kernel
 from ..arena import (
+    S_BLOCKS,
     S_CLOCK,
     S_LINKS,
     S_ORDER0,
@@ -45,7 +46,9 @@ W_ROWS, W_COLUMNS = (
 G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE = range(N_INPUTS, N_INPUTS + 5)
 G_COLUMNS = N_INPUTS + 8
 
-OWN, SHARED = 0, 1
+OWN, SHARED, FROZEN = 0, 1, 2
+PER_FROZEN = 16  # candidates kept of frozen text, which counts as shared and as older than all of it
+FROZEN_AGE = 1 << 30
 
 
 @inline
@@ -62,39 +65,54 @@ def tier_of(length):
     return 10 if length <= 31 else 11
 
 
-@kernel
-def gather(hr, ho, hs, m, row, w):
-    """Candidates for a row's next token, longest order first, newest first, own text before shared.
+@inline
+def note(h, m, w, first, last, kind, age):
+    """Class and age of the candidates from `first` up to `last`."""
+    width = 1 + h[S_ORDERS]
+    for i in range(first, last):
+        w[C_CLASS, i] = kind
+        w[C_AGE, i] = ((h[S_CLOCK] - m[h[S_LINKS] + int(w[C_POS, i]) * width]) & (CLOCK_MASK >> 1)) | age
 
-    Fills the candidate rows of `w` and its context row; returns (candidates, context tokens).
+
+@kernel
+def look_up(h, m, lo, hi, skip_writer, n_context, w, n, most):
+    """Candidates of one text, longest order first, newest first; returns the new count."""
+    last = n + most
+    heads_of(h, m, lo, hi, w[W_CONTEXT], n_context, w[W_STARTS])
+    for o in range(h[S_ORDERS] - 1, -1, -1):
+        if w[W_STARTS, o] and n < last:
+            start = int(w[W_STARTS, o])
+            n = walk(h, m, start, o, lo, hi, skip_writer, w[W_CONTEXT], n_context, w[C_POS], w[C_LENGTH], n)
+    return min(n, last)
+
+
+@kernel
+def gather(hr, ho, hs, hz, m, mz, row, w):
+    """Candidates for a row's next token: own text, then shared, then frozen.
+
+    `hz` and `mz` are header and buffer of the frozen text. Fills the candidate rows of `w` and its context row; returns
+    (candidates, context tokens).
     """
     r = row_at(hr, row)
-    context = w[W_CONTEXT, : ho[S_TOP]]
-    n_context = own_context(hr, ho, m, row, context)
-    positions, lengths, n = w[C_POS], w[C_LENGTH], 0
-    tail = own_tail(hr, ho, m, row)
+    n_context = own_context(hr, ho, m, row, w[W_CONTEXT, : ho[S_TOP]])
     if n_context == 0:
         return 0, 0
+    tail, n = own_tail(hr, ho, m, row), 0
     width = 1 + ho[S_ORDERS]
     lo, hi = int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI])
     for o in range(ho[S_ORDERS] - 1, -1, -1):
         if ho[S_ORDER0 + o] <= n_context and n < PER_CLASS:  # the tail's own links lead to what came before
             start = int(m[ho[S_LINKS] + tail * width + 1 + o])
-            n = walk(ho, m, start, o, lo, hi, -1, context, n_context, positions, lengths, n)
-    n = min(n, PER_CLASS)
-    for i in range(n):
-        w[C_CLASS, i] = OWN
-        w[C_AGE, i] = (ho[S_CLOCK] - m[ho[S_LINKS] + positions[i] * width]) & CLOCK_MASK
-    n_own = n
+            n = walk(ho, m, start, o, lo, hi, -1, w[W_CONTEXT], n_context, w[C_POS], w[C_LENGTH], n)
+    n_own = min(n, PER_CLASS)
+    note(ho, m, w, 0, n_own, OWN, 0)
     lo, hi, serial = int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI]), int(m[r + T_SERIAL])
-    heads_of(hs, m, lo, hi, context, n_context, w[W_STARTS])
-    for o in range(hs[S_ORDERS] - 1, -1, -1):
-        if w[W_STARTS, o] and n < n_own + PER_CLASS:
-            n = walk(hs, m, int(w[W_STARTS, o]), o, lo, hi, serial, context, n_context, positions, lengths, n)
-    n = min(n, n_own + PER_CLASS)
-    for i in range(n_own, n):
-        w[C_CLASS, i] = SHARED
-        w[C_AGE, i] = (hs[S_CLOCK] - m[hs[S_LINKS] + positions[i] * width]) & CLOCK_MASK
+    n_shared = look_up(hs, m, lo, hi, serial, n_context, w, n_own, PER_CLASS)
+    note(hs, m, w, n_own, n_shared, SHARED, 0)
+    n = n_shared
+    if hz[S_BLOCKS]:
+        n = look_up(hz, mz, 0, 0, -1, n_context, w, n_shared, PER_FROZEN)
+        note(hz, mz, w, n_shared, n, FROZEN, FROZEN_AGE)
     for i in range(n):
         w[C_NEXT, i] = i + 1
     if n:
@@ -103,7 +121,7 @@ def gather(hr, ho, hs, m, row, w):
 
 
 @inline
-def advance(ho, hs, m, w, c, t, node):
+def advance(ho, hs, hz, m, mz, w, c, t, node):
     """Move candidate `c` one token on; returns the token + 1 it moved to, 0 when its text ends or cannot be drafted.
 
     Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1) stands
@@ -111,12 +129,14 @@ def advance(ho, hs, m, w, c, t, node):
     """
     p = int(w[C_POS, c])
     if p >= 0:
-        own = w[C_CLASS, c] == OWN
-        q = newer(ho, m, p) if own else newer(hs, m, p)
+        kind = w[C_CLASS, c]
+        q = newer(ho, m, p) if kind == OWN else newer(hs, m, p) if kind == SHARED else newer(hz, mz, p)
         if q >= 0:
             w[C_POS, c] = q
-            return max(int(m[(ho[S_TEXT] if own else hs[S_TEXT]) + q]), 0)
-        if not own:
+            if kind == FROZEN:
+                return max(int(mz[hz[S_TEXT] + q]), 0)
+            return max(int(m[(ho[S_TEXT] if kind == OWN else hs[S_TEXT]) + q]), 0)
+        if kind != OWN:
             return 0
         p = -1  # the own text's last token is the path's depth 0
     depth = -p
@@ -142,7 +162,7 @@ def group_of(g, n_groups, value, source):
 
 
 @kernel
-def collect(ho, hs, m, w, g, t, node, candidates):
+def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
     """Group the candidates of a node by follower and count them by level; each moves on to its follower.
 
     Returns (followers, longest tier + 1 in own text, the same in shared text); 0 stands for none.
@@ -153,16 +173,17 @@ def collect(ho, hs, m, w, g, t, node, candidates):
     c, depth = candidates, int(t[N_DEPTH, node])
     while c >= 0:
         following = int(w[C_NEXT, c])
-        value = advance(ho, hs, m, w, c, t, node)
+        value = advance(ho, hs, hz, m, mz, w, c, t, node)
         if value > 0:
             tier = tier_of(int(w[C_LENGTH, c]) + depth)
-            shared = w[C_CLASS, c] == SHARED
+            kind = int(w[C_CLASS, c])
+            shared = kind != OWN
             if shared:
                 top_shared = max(top_shared, tier + 1)
             else:
                 top_own = max(top_own, tier + 1)
             level = tier + N_TIERS if shared else tier
-            i, n = group_of(g, n, value, 2 if shared else 1)
+            i, n = group_of(g, n, value, 4 if kind == FROZEN else 1 + kind)
             if w[V_TOTAL, level] == 0 or w[C_AGE, c] < w[V_AGE, level]:
                 w[V_AGE, level], w[V_LATEST, level] = w[C_AGE, c], i
             w[V_TOTAL, level] += 1

@@ -77,9 +77,9 @@ def longest_behind(hr, m, row, w, g, n):
 
 
 @kernel
-def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t):
+def draft_row(hr, ho, hs, hz, m, mz, row, max_draft, max_depth, chain, min_q30, w, g, t):
     """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
-    n_candidates, _ = gather(hr, ho, hs, m, row, w)
+    n_candidates, _ = gather(hr, ho, hs, hz, m, mz, row, w)
     if n_candidates == 0:
         return 0, 0, NO_MATCH
     plant(t, 0, max_draft)
@@ -87,7 +87,7 @@ def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t)
     while True:
         room = max_draft - node
         if t[N_LIST, node] >= 0 and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
-            n, _, _ = collect(ho, hs, m, w, g, t, node, int(t[N_LIST, node]))
+            n, _, _ = collect(ho, hs, hz, m, mz, w, g, t, node, int(t[N_LIST, node]))
             if node == 0:
                 match = longest_behind(hr, m, row, w, g, n)
             blend(w, g, n, levels(w, g, n))
@@ -114,7 +114,7 @@ def draft_row(hr, ho, hs, m, row, max_draft, max_depth, chain, min_q30, w, g, t)
 
 @kernel
 def draft_batch(
-    hr, ho, hs, m, slots, max_draft, remaining, chain, min_q30, w, g, t,
+    hr, ho, hs, hz, m, mz, slots, max_draft, remaining, chain, min_q30, w, g, t,
     tokens, parents, path_q30, sources, n_draft, match_length, reason,
 ):  # fmt: skip
     """Draft for every slot into the caller's arrays."""
@@ -123,7 +123,7 @@ def draft_batch(
         n, match, why = 0, 0, empty_reason(hr, m, row, most, left)
         if why == DRAFTED:
             depth = left - 1 if left >= 0 else most
-            n, match, why = draft_row(hr, ho, hs, m, row, most, min(depth, most), chain, min_q30, w, g, t)
+            n, match, why = draft_row(hr, ho, hs, hz, m, mz, row, most, min(depth, most), chain, min_q30, w, g, t)
         hand_out(t, n, i, tokens, parents, path_q30, sources)
         n_draft[i], match_length[i], reason[i] = n, match, why
         remember(hr, m, row, t, n)
