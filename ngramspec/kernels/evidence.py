@@ -8,6 +8,8 @@ tenant's shared text) times tier of match length.
 `w` is scratch int32[W_ROWS, W_COLUMNS]; `g` is scratch int32[N_GROUPS, G_COLUMNS], one row a follower.
 """
 
+import numpy as np
+
 from .._jit import inline, kernel
 from ..arena import (
     S_BLOCKS,
@@ -36,14 +38,14 @@ PER_CLASS = 48  # candidates kept a class
 
 # Rows of `w`.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- L_BASE, L_WEIGHT, L_SCALE, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(20)  # fmt: skip
+ L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(21)  # fmt: skip
 W_ROWS, W_COLUMNS = (
-    20,
+    21,
     448,
 )  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
 
 # Columns of `g`: counts by level and counted order first.
-G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE = range(N_INPUTS, N_INPUTS + 5)
+G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE, G_OWN, G_SHARED = range(N_INPUTS, N_INPUTS + 7)
 G_COLUMNS = N_INPUTS + 8
 
 OWN, SHARED, FROZEN = 0, 1, 2
@@ -51,18 +53,8 @@ PER_FROZEN = 16  # candidates kept of frozen text, which counts as shared and as
 FROZEN_AGE = 1 << 30
 
 
-@inline
-def tier_of(length):
-    """Tier of a match length: 1, 2, 3, 4, 5-6, 7-8, 9-11, 12-15, 16-19, 20-25, 26-31, 32 and more."""
-    if length <= 4:
-        return length - 1
-    if length <= 8:
-        return 4 if length <= 6 else 5
-    if length <= 15:
-        return 6 if length <= 11 else 7
-    if length <= 25:
-        return 8 if length <= 19 else 9
-    return 10 if length <= 31 else 11
+#: Tier of a match length (64 stands for more): 1, 2, 3, 4, 5-6, 7-8, 9-11, 12-15, 16-19, 20-25, 26-31, 32 and more.
+TIER = (np.searchsorted([2, 3, 4, 5, 7, 9, 12, 16, 20, 26, 32], np.arange(65), side="right")).astype(np.int32)
 
 
 @inline
@@ -157,6 +149,7 @@ def group_of(g, n_groups, value, source):
             g[n_groups, j] = 0
         g[n_groups, G_VALUE], g[n_groups, G_SOURCE] = value, source
         g[n_groups, G_HEAD], g[n_groups, G_TAIL] = -1, -1
+        g[n_groups, G_OWN], g[n_groups, G_SHARED] = 0, 0
         return n_groups, n_groups + 1
     return N_GROUPS, n_groups
 
@@ -175,7 +168,7 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
         following = int(w[C_NEXT, c])
         value = advance(ho, hs, hz, m, mz, w, c, t, node)
         if value > 0:
-            tier = tier_of(int(w[C_LENGTH, c]) + depth)
+            tier = int(TIER[min(int(w[C_LENGTH, c]) + depth, 64)])
             kind = int(w[C_CLASS, c])
             shared = kind != OWN
             if shared:
@@ -189,6 +182,8 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
             w[V_TOTAL, level] += 1
             if i < N_GROUPS:
                 g[i, level] += 1
+                longest = G_SHARED if shared else G_OWN
+                g[i, longest] = max(int(g[i, longest]), tier + 1)
                 w[C_NEXT, c] = -1
                 if g[i, G_HEAD] < 0:
                     g[i, G_HEAD] = c

@@ -17,9 +17,12 @@ from .._jit import inline, kernel
 from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN
 from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys, touch
 from .evidence import (
+    G_OWN,
     G_PROB,
+    G_SHARED,
     G_VALUE,
     L_BASE,
+    L_KIND,
     L_LATEST,
     L_LEVEL,
     L_SCALE,
@@ -72,9 +75,9 @@ def _bucket_table(edges: list[int], size: int) -> np.ndarray:
 STRETCH = _stretch_table()
 SQUASH = _squash_table()
 STEP = (ONE / (np.arange(1024) + 1.5)).astype(np.int32)  # how far an entry moves after n events
-COUNT_BUCKET = _bucket_table([1, 2, 3, 4, 6, 10, 20], 64)
 TOTAL_BUCKET = _bucket_table([2, 3, 4, 6, 10, 16, 32], 64)
-SHARE_BUCKET = _bucket_table([1, 2, 5, 10, 17, 26], 33) + 1  # for totals above 9: share in 32nds
+# Bucket of a count; from 64 on, of a share in 32nds, rounded up.
+BUCKET = np.concatenate([_bucket_table([1, 2, 3, 4, 6, 10, 20], 64), _bucket_table([1, 2, 3, 6, 11, 18, 27], 64)])
 
 
 @kernel
@@ -112,7 +115,8 @@ def prepare(hx, m, w, n_levels, node_set, token_set):
         level, total = int(w[L_LEVEL, j]), int(w[L_TOTAL, j])
         w[L_BASE, j] = hx[B_TABLES] + level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
         w[L_WEIGHT, j] = m[node_set + level] + m[token_set + level]
-        w[L_SCALE, j] = (32 << 16) // total if level >= N_LEVELS and total > 9 else 0
+        many = level >= N_LEVELS and total > 9  # then the share counts, in 32nds
+        w[L_SCALE, j], w[L_KIND, j] = ((32 << 16) // total, 64) if many else (1 << 16, 0)
 
 
 @inline
@@ -123,28 +127,10 @@ def sets_of(hx, top_own, top_shared, last_value):
 
 
 @inline
-def follower_set(hx, w, g, i, n_levels):
-    """Offset of the weights chosen by a follower's own longest matches."""
-    own, shared = 0, 0
-    for j in range(n_levels):
-        level = int(w[L_LEVEL, j])
-        if level < N_LEVELS and g[i, level]:
-            if level < N_TIERS:
-                own = max(own, level + 1)
-            else:
-                shared = max(shared, level - N_TIERS + 1)
-    return hx[B_GROUP] + (own * N_MATCHES + shared) * SET
-
-
-@inline
 def entry_of(w, j, count, is_latest):
     """Table entry of one piece of evidence: a follower's count at level number `j`."""
-    scale = int(w[L_SCALE, j])
-    if scale == 0:
-        bucket = int(COUNT_BUCKET[min(count, 63)])
-    else:  # many: what counts is the share, in 32nds
-        bucket = int(SHARE_BUCKET[min((count * scale) >> 16, 32)]) if count else 0
-    return int(w[L_BASE, j]) + 2 * bucket + (1 if is_latest else 0)
+    bucket = BUCKET[int(w[L_KIND, j]) + min((count * int(w[L_SCALE, j]) + 0xFFFF) >> 16, 63)]
+    return int(w[L_BASE, j]) + 2 * int(bucket) + (1 if is_latest else 0)
 
 
 @kernel
@@ -154,7 +140,7 @@ def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
     prepare(hx, m, w, n_levels, node_set, token_set)
     bias = int(m[node_set + BIAS]) + int(m[token_set + BIAS])
     for i in range(n):
-        group_set = follower_set(hx, w, g, i, n_levels)
+        group_set = hx[B_GROUP] + (int(g[i, G_OWN]) * N_MATCHES + int(g[i, G_SHARED])) * SET
         total = (bias + int(m[group_set + BIAS])) * 256
         for j in range(n_levels):
             level = int(w[L_LEVEL, j])
