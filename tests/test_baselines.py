@@ -19,7 +19,7 @@ EAGER = {
 }
 
 #: Rules that remember what other requests emitted.
-SHARING = ["sglang-ngram", "suffix-decoding"]
+SHARING = ["sglang-ngram", "suffix-decoding", "vllm-suffix-adaptive"]
 
 #: Rules that do not know whose their tokens are, and so cannot take any back when a request is truncated.
 UNFORGETTING = ["ngram-mod", "sglang-ngram"]
@@ -642,3 +642,110 @@ def test_ngram_mod_empties_its_table_after_five_poor_drafts():
         cache.accept("a", [2])
         assert len(chain(cache, max_draft=4)) == 4, i
         cache.accept("a", [3, 9, 1] if i % 5 == 4 else [9, 1])  # one of four is not
+
+
+def finished(cache, request, prompt, output, **options):
+    replay(cache, request, prompt, output, step=max(len(output), 1), **options)
+    cache.finish(request)
+
+
+def test_adaptive_takes_the_latest_of_the_longest_own_matches():
+    cache = rule("vllm-suffix-adaptive")
+    cache.begin("a", [1, 2, 9, 1, 2, 7, 3, 2, 8, 1, 2])
+    draft = cache.draft("a", max_draft=3)
+    assert (draft.tokens.tolist(), draft.match_length) == ([7, 3, 2], 2)
+    assert set(draft.sources.tolist()) == {Source.OWN}
+
+
+def test_adaptive_knows_responses_once_they_are_finished_and_prefers_longer_matches():
+    cache = rule("vllm-suffix-adaptive")
+    replay(cache, "a", [5, 6, 7], [1, 2, 3, 4])
+    cache.begin("b", [1, 8, 1, 2])
+    assert chain(cache, "b", max_draft=2) == []
+    cache.finish("a")
+    cache.begin("c", [2, 8, 1, 2])
+    draft = cache.draft("c", max_draft=9)
+    assert (draft.tokens.tolist(), draft.match_length) == ([3, 4], 2)
+    assert set(draft.sources.tolist()) == {Source.SHARED}
+    cache.begin("d", [1, 2, 0, 1, 2])  # as long in its own text
+    assert chain(cache, "d", max_draft=2) == [0, 1]
+    cache.begin("e", [7, 1])  # a prompt's last tokens come along, and two tokens are enough
+    assert chain(cache, "e", max_draft=2) == [2, 3]
+    cache.begin("f", [0, 1])  # but one is not
+    assert chain(cache, "f") == []
+
+
+def test_adaptive_lets_places_vote_token_by_token():
+    cache = rule("vllm-suffix-adaptive")
+    for i, output in enumerate(([1, 2, 3, 4, 0], [1, 2, 3, 5, 0], [1, 2, 9, 0], [1, 2, 3, 5, 0])):
+        finished(cache, f"r{i}", [], output)
+    cache.begin("a", [7, 1, 2])
+    draft = cache.draft("a", max_draft=3)
+    assert draft.tokens.tolist() == [3, 5, 0]  # three of four, two of three
+    cache = rule("vllm-suffix-adaptive")
+    for i, output in enumerate(([1, 2, 3], [1, 2, 4])):
+        finished(cache, f"r{i}", [], output)
+    cache.begin("a", [7, 1, 2])
+    assert chain(cache, max_draft=3) == [4]  # the newest among equals
+    cache = rule("vllm-suffix-adaptive")
+    outputs = [[8, 1, 2, 3, 4, 5], *([1, 2, 6, 6, 6, 6, 6] for _ in range(4))]
+    for i, output in enumerate(outputs):
+        finished(cache, f"r{i}", [], output)
+    cache.begin("a", [8, 1, 2])
+    draft = cache.draft("a", max_draft=5)
+    assert (draft.tokens.tolist(), draft.match_length) == ([6] * 5, 2)  # 5 * 4/5 beats 3 * 1
+    assert chain(cache, max_draft=3) == [3, 4, 5]
+
+
+def test_adaptive_keeps_the_newest_place_of_eight_documents():
+    cache = rule("vllm-suffix-adaptive")
+    for i in range(9):
+        finished(cache, f"r{i}", [], [1, 2, 50, 1, 2, 100 + i])
+    cache.begin("a", [7, 1, 2])
+    assert cache.explain("a")["match_length"] == 2
+    drafted = set()
+    for _ in range(9):
+        draft = cache.draft("a", max_draft=1)
+        drafted |= set(draft.tokens.tolist())
+        cache.accept("a", [])
+    assert drafted == {108}  # the vote is one for each; the newest wins, and only it is offered
+
+
+def test_adaptive_overwrites_the_oldest_documents():
+    # In so small a table two keys of one document often share a place; these do not.
+    cache = rule("vllm-suffix-adaptive", capacity_tokens=12)
+    finished(cache, "r0", [], [1, 2, 3, 4])
+    finished(cache, "r1", [], [10, 11, 12, 13])
+    for request, context in (("a", [7, 1, 2]), ("b", [7, 10, 11])):
+        cache.begin(request, context, share="none")
+        assert len(chain(cache, request)) == 2
+    finished(cache, "r2", [], [21, 22, 23, 24])  # does not fit behind: starts at the front
+    assert chain(cache, "a") == []
+    assert chain(cache, "b") == [12, 13]
+    finished(cache, "r3", [], list(range(40, 60)))  # the last 11 tokens
+    cache.begin("c", [47, 48], share="none")
+    assert chain(cache, "c") == []
+    cache.begin("d", [49, 50], share="none")
+    assert chain(cache, "d", max_draft=20) == list(range(51, 60))
+
+
+def test_adaptive_learns_acceptance_by_position():
+    cache = rule("vllm-suffix-adaptive")
+    cache.begin("a", [1, 2, 3, 4, 9, 1, 2])
+    draft = cache.draft("a", max_draft=3)
+    assert draft.tokens.tolist() == [3, 4, 9]
+    assert draft.probs.tolist() == [1 / 2, 1 / 4, 1 / 8]
+    cache.accept("a", [3, 7])  # one accepted, the second refused, the third unseen
+    cache.accept("a", [9, 1, 2])
+    draft = cache.draft("a", max_draft=3)
+    assert (draft.tokens.tolist(), draft.match_length) == ([3, 7, 9], 3)
+    assert draft.probs.tolist() == [1 / 2, 1 / 4, 1 / 8]  # another class
+    cache.accept("a", [8, 1, 2])
+    draft = cache.draft("a", max_draft=3)
+    assert draft.match_length == 2
+    assert draft.probs.tolist() == pytest.approx([2 / 3, 2 / 9, 1 / 9])
+    assert len(cache.draft("a", max_draft=3, min_prob=0.2)) == 2
+    assert cache.draft("a", max_draft=3, min_prob=0.9).reason is Reason.BELOW_MIN
+    for _ in range(1024):
+        cache.draft("a", max_draft=3)
+    assert cache.draft("a", max_draft=3).probs.tolist() == [1 / 2, 1 / 4, 1 / 8]  # counts were halved to 0

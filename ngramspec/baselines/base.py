@@ -25,6 +25,9 @@ from .request import NOTHING, Ask, Found, Request, Row, at_least
 
 SHARES = ("outputs", "all", "none")
 
+#: The first placeholder's number; smaller negative ones are left to the rules.
+PLACEHOLDER = -16
+
 
 class Baseline:
     """The protocol of `caches.base.Cache`, around the rule that a subclass writes in `_propose`.
@@ -73,6 +76,9 @@ class Baseline:
     def _propose(self, request: Request, ask: Ask, row: Row, *, commit: bool) -> Found:
         """Draft into `row`; without `commit` (for `explain`) leave no trace of it."""
         raise NotImplementedError
+
+    def _step(self) -> None:
+        """Take note that drafts are asked for, of one request or of a batch."""
 
     def _begin(self, request: Request) -> None:
         """Start the rule's state of a request whose text is still empty."""
@@ -148,6 +154,7 @@ class Baseline:
     ) -> Draft:
         out = DraftBatch.allocate(1, at_least("max_draft", max_draft, 0))
         ask = _ask(max_draft, remaining, topology, min_prob)
+        self._step()
         self._fill(self._running(request_id), ask, out, 0, commit=True)
         return out.row(0)
 
@@ -163,6 +170,7 @@ class Baseline:
     ) -> None:
         widths = np.minimum(np.broadcast_to(max_draft, len(slots)), out.width).tolist()
         limits = [None] * len(slots) if remaining is None else np.asarray(remaining).tolist()
+        self._step()
         for i in np.argsort(slots).tolist():  # not in the order of rows, which must not matter
             slot, limit = int(slots[i]), limits[i]
             ask = _ask(widths[i], None if limit is None or limit < 0 else limit, topology, min_prob)
@@ -243,7 +251,7 @@ class Baseline:
         """A copy of `tokens` in which every placeholder has a negative number of its own."""
         given = np.array(tokens, np.int64).reshape(-1)
         odd = np.flatnonzero((given < 0) | (given >= self.vocab_size))
-        given[odd] = -1 - (self._n_placeholders + np.arange(len(odd))) % (1 << 31)
+        given[odd] = PLACEHOLDER - (self._n_placeholders + np.arange(len(odd))) % (1 << 30)
         self._n_placeholders += len(odd)
         return given.astype(np.int32)
 
