@@ -13,5 +13,6 @@ BASELINES: dict[str, str] = {
     "suffix-decoding": "ngramspec.baselines.suffix_decoding:SuffixDecoding",
     "sglang-ngram": "ngramspec.baselines.sglang_ngram:SglangNgram",
     "ngram-mod": "ngramspec.baselines.ngram_mod:NgramMod",
+    "rest": "ngramspec.baselines.rest:Rest",
     "vllm-suffix-adaptive": "ngramspec.baselines.vllm_suffix_adaptive:VllmSuffixAdaptive",
 }
