@@ -10,9 +10,10 @@ from tests.sources import PACKAGE, imports, modules
 #: Lowest first. A module may import from its own layer and from those below.
 LAYERS = (
     ("errors", "_jit"),
-    ("config", "arena", "draft", "snapshot"),
+    ("config", "arena", "draft"),
     ("kernels",),
     ("caches",),
+    ("snapshot",),
     ("drafting", "baselines"),
     ("",),  # the package itself: public names of the layers below
     ("replay", "engines", "native"),
