@@ -1,12 +1,22 @@
 """What must be true of any draft, whoever made it."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from ngramspec.draft import Draft, Reason, Source
+import numpy as np
+
+from ngramspec.draft import Draft, DraftBatch, Reason, Source
 from tests.oracle import Oracle
 
 #: Path probabilities are rounded to float32.
 ROUNDING = 1e-6
+
+
+def drafts(cache: Any, slots: Sequence[int], **settings: Any) -> list[Draft]:
+    """Drafts of a batch, up to 11 tokens each unless `settings` say otherwise."""
+    out = DraftBatch.allocate(len(slots), 11)
+    cache.draft_batch(np.array(slots, np.int32), out, **{"max_draft": 11} | settings)
+    return [out.row(i) for i in range(len(slots))]
 
 
 def paths(draft: Draft) -> list[list[int]]:

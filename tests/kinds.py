@@ -4,8 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ngramspec import HashConfig, RollingHashCache
 from ngramspec.caches.null import NullCache
+from ngramspec.caches.rolling_hash import RollingHashCache
+from ngramspec.caches.suffix_trie import SuffixTrieCache
+from ngramspec.config import DrafterConfig, HashConfig, TrieConfig
+from ngramspec.drafting.drafter import Drafter
+from tests.strategies import EOS, VOCAB_SIZE
 
 
 @dataclass(frozen=True)
@@ -14,37 +18,62 @@ class Kind:
 
     Attributes
     ----------
-    make : callable
-        Builds it; takes the settings that every configuration has, and its own.
+    build : callable
+        Builds it from the settings that every configuration has, and its own.
     config : callable, optional
         Its configuration, from the same settings; None where it keeps no text.
+    attach : callable, optional
+        Attaches it to a buffer: takes a configuration and the buffer.
     max_match : int
         Longest match it can report.
     shared_context : int
         Tokens of an unshared prompt that it keeps ahead of a shared output, only to match.
-    exact : bool
-        Whether it reports the longest match there is while few places compete.
+    exact : dict, optional
+        Settings with which it reports the longest match there is while few places compete.
     """
 
-    make: Callable[..., Any]
+    build: Callable[..., Any]
     config: Callable[..., Any] | None = None
+    attach: Callable[..., Any] | None = None
     max_match: int = 0
     shared_context: int = 0
-    exact: bool = False
+    exact: dict[str, Any] | None = None
 
 
 def _null(max_requests: int = 256, **unused: Any) -> NullCache:
     return NullCache(max_requests=max_requests)
 
 
-def _rolling_hash(**settings: Any) -> RollingHashCache:
-    return RollingHashCache(HashConfig(**settings))
+def _over(config: Callable[..., Any], cache: Callable[..., Any], **expected: Any) -> Kind:
+    return Kind(lambda **settings: cache(config(**settings)), config, cache, **expected)
 
 
 KINDS = {
     "none": Kind(_null),
-    "rolling-hash": Kind(_rolling_hash, HashConfig, max_match=32, shared_context=8, exact=True),
+    "rolling-hash": _over(HashConfig, RollingHashCache, max_match=32, shared_context=8, exact={"max_hops": 64}),
+    "suffix-trie": _over(TrieConfig, SuffixTrieCache, max_match=7, shared_context=7, exact={}),
+    "ngramspec": _over(DrafterConfig, Drafter, max_match=32, shared_context=8, exact={"max_hops": 64}),
 }
 
 #: Those that draft.
 DRAFTING = tuple(name for name in KINDS if name != "none")
+
+#: Small, and the same for every cache.
+SETTINGS = {
+    "vocab_size": VOCAB_SIZE,
+    "eos_ids": (EOS,),
+    "max_requests": 8,
+    "max_sessions": 8,
+    "capacity_tokens": 2_048,
+}
+
+
+def make(name: str, **changed: Any) -> Any:
+    """A small cache by name."""
+    return KINDS[name].build(**SETTINGS | changed)
+
+
+def smallest_capacity(name: str, **settings: Any) -> int:
+    """The smallest capacity that a configuration allows; 0 where nothing is kept."""
+    config = KINDS[name].config
+    return 0 if config is None else config(**settings, capacity_tokens=1_000_000).min_capacity_tokens

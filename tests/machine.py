@@ -11,7 +11,7 @@ from ngramspec.draft import Draft, DraftBatch, Reason
 from ngramspec.errors import CapacityError, ConfigError
 from tests import strategies as some
 from tests.checks import check_reason, check_shape, check_text, paths
-from tests.kinds import Kind
+from tests.kinds import KINDS, make, smallest_capacity
 from tests.oracle import Oracle
 
 IDS = ("a", "b", "c", "d", "e")
@@ -28,27 +28,20 @@ class CacheMachine(RuleBasedStateMachine):
 
     Parameters
     ----------
-    kind : Kind
+    name : str
         The cache.
     roomy : bool
         Whether nothing is ever evicted, so that what must be found is known too.
     """
 
-    def __init__(self, kind: Kind, roomy: bool) -> None:
+    def __init__(self, name: str, roomy: bool) -> None:
         super().__init__()
-        self.kind, self.roomy = kind, roomy
-        settings = {
-            "vocab_size": some.VOCAB_SIZE,
-            "eos_ids": (some.EOS,),
-            "max_requests": MAX_REQUESTS,
-            "max_sessions": 64 if roomy else 2,
-        }
-        if kind.exact:
-            settings["max_hops"] = 64
-        capacity = 4_096 if roomy else smallest_capacity(kind, settings)
-        self.cache = kind.make(**settings, capacity_tokens=capacity)
+        self.kind, self.roomy = KINDS[name], roomy
+        settings = {"max_requests": MAX_REQUESTS, "max_sessions": 64 if roomy else 2} | (self.kind.exact or {})
+        capacity = 4_096 if roomy else smallest_capacity(name, max_requests=MAX_REQUESTS)
+        self.cache = make(name, **settings, capacity_tokens=capacity)
         self.nbytes = self.cache.nbytes
-        self.oracle = Oracle(some.VOCAB_SIZE, kind.shared_context)
+        self.oracle = Oracle(some.VOCAB_SIZE, self.kind.shared_context)
         self.slots: dict[str, int] = {}
         self.repeats_unshared = False  # a turn that shares all, but not what it repeats of its session
 
@@ -216,7 +209,7 @@ class CacheMachine(RuleBasedStateMachine):
         few = max(places.values(), default=0) <= FEW
         if self.roomy and few and not self.repeats_unshared and draft.reason in (Reason.DRAFTED, Reason.NO_MATCH):
             assert min_prob > 0 or (longest > 0) == (len(draft) > 0)
-            if self.kind.exact and len(draft):
+            if self.kind.exact is not None and len(draft):
                 assert draft.match_length == longest
 
     def slots_of(self, ids):
@@ -226,12 +219,3 @@ class CacheMachine(RuleBasedStateMachine):
 def choose(ids, pick: int) -> str:
     """One of `ids`."""
     return sorted(ids)[pick % len(ids)]
-
-
-def smallest_capacity(kind: Kind, settings: dict) -> int:
-    """The smallest capacity that a configuration allows; 0 where there is none."""
-    if kind.config is None:
-        return 0
-    with pytest.raises(ConfigError, match="capacity_tokens") as refusal:
-        kind.config(**settings, capacity_tokens=0)
-    return int(str(refusal.value).split("integers from ")[1].split(" ")[0])

@@ -9,8 +9,8 @@ from itertools import chain
 import numpy as np
 
 from ngramspec.draft import DraftBatch
-from tests.kinds import KINDS
-from tests.strategies import EOS, PLACEHOLDERS, VOCAB_SIZE
+from tests.kinds import make
+from tests.strategies import PLACEHOLDERS, VOCAB_SIZE
 
 WIDTH = 11
 
@@ -21,7 +21,7 @@ def scripted(name: str, n_calls: int = 400, seed: int = 1) -> dict[str, str]:
     Capacity is small, so that text and sessions are evicted all the time.
     """
     rng = random.Random(seed)
-    cache = KINDS[name].make(vocab_size=VOCAB_SIZE, eos_ids=(EOS,), max_requests=4, max_sessions=3, capacity_tokens=640)
+    cache = make(name, max_requests=4, max_sessions=3, capacity_tokens=640)
     drafts = hashlib.blake2b(digest_size=16)
     slots: dict[str, int] = {}
     lengths: dict[str, int] = {}

@@ -10,7 +10,7 @@ from ngramspec.baselines.vllm_ngram import VllmNgram
 from ngramspec.draft import DraftBatch, Reason
 from ngramspec.errors import ConfigError
 from ngramspec.replay import verify
-from tests.kinds import KINDS
+from tests.kinds import KINDS, smallest_capacity
 
 pytestmark = pytest.mark.jit_off
 
@@ -41,13 +41,9 @@ def build(name, case):
     settings = DEFAULTS | {key: tuple(v) if isinstance(v, list) else v for key, v in case.get("config", {}).items()}
     if name in RULES:
         return RULES[name](vocab_size=settings["vocab_size"])
-    kind = KINDS[name]
     if settings["capacity_tokens"] == "smallest":
-        largest = DEFAULTS["capacity_tokens"]
-        settings["capacity_tokens"] = (
-            kind.config(**settings | {"capacity_tokens": largest}).min_capacity_tokens if kind.config else largest
-        )
-    return kind.make(**settings)
+        settings["capacity_tokens"] = smallest_capacity(name, max_requests=settings["max_requests"])
+    return KINDS[name].build(**settings)
 
 
 def check(name, draft, expect):
