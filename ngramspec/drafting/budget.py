@@ -1,0 +1,183 @@
+"""What of a batch of drafts is worth verifying: one plan over the whole batch, plain decoding among the choices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..draft import ONE_Q30, DraftBatch
+from ..errors import ConfigError
+from ..kernels.plan import MAX_SIDE, plan_fastest_width, plan_rows, plan_tokens, plan_width
+from .cost import CostModel
+
+MODES = ("fixed", "threshold", "cost")
+
+
+class Plan(NamedTuple):
+    """What a budget decided for one step of a batch."""
+
+    width: int  #: drafted tokens a request, padding included, where the width is uniform; else of the longest row
+    n_tokens: int  #: tokens that the step computes over the whole batch, committed ones and padding included
+    expected_emitted: float  #: tokens that the step emits over the whole batch, if path probabilities are right
+    expected_ms: float | None  #: time of the step with exposed drafting; None without a cost model
+
+
+class _Scratch:
+    """Arrays that kernels work in, as large as the largest batch so far."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        if max(rows, width) > MAX_SIDE:
+            raise ConfigError(f"out: got {rows} rows of {width} tokens, at most {MAX_SIDE} each can be planned")
+        self.rows, self.width = rows, width
+        self.heap: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.taken: NDArray[np.int32] = np.zeros(rows, np.int32)
+        self.order: NDArray[np.int32] = np.zeros(rows * width, np.int32)
+        self.times: NDArray[np.float64] = np.zeros(rows * width + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How many drafted tokens a step verifies.
+
+    Parameters
+    ----------
+    mode : {"fixed", "threshold", "cost"}
+        `fixed`: the first `max_draft` of each row. `threshold`: those with a path probability of at least `min_prob`.
+        `cost`: those that make expected emitted tokens a second largest over the batch, by `cost`; none at all where
+        plain decoding is faster. Cost: below 0.2 µs a request and step for `cost`, next to nothing for the others.
+    max_draft : int, optional
+        Most tokens a row; `fixed` needs it. None: as many as were drafted.
+    min_prob : float, optional
+        For `threshold`, which needs it.
+    cost : CostModel, optional
+        For `cost`, which needs it. In the other modes it only prices the plan.
+    uniform_width : bool
+        The engine verifies the same number of tokens for every request, so that shorter rows are padded. Then the
+        width is chosen, and rows keep what fits in it, because it is paid for. `fixed`: always `max_draft`;
+        `threshold`: the narrowest that holds every token above `min_prob`; `cost`: the fastest.
+    widths : tuple of int
+        Drafted tokens a request that a uniform width may have; 0, plain decoding, always may be chosen.
+        Empty: any, up to `max_draft`.
+
+    Raises
+    ------
+    ConfigError
+        A setting is missing, not allowed, or would have no effect.
+    """
+
+    mode: str = "fixed"
+    max_draft: int | None = None
+    min_prob: float | None = None
+    cost: CostModel | None = None
+    uniform_width: bool = False
+    widths: tuple[int, ...] = ()
+    _scratch: list[_Scratch] = field(default_factory=lambda: [_Scratch(0, 0)], init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: got {self.mode!r}, allowed {', '.join(MODES)}")
+        for mode, name in (("fixed", "max_draft"), ("threshold", "min_prob"), ("cost", "cost")):
+            if mode == self.mode and getattr(self, name) is None:
+                raise ConfigError(f"{name}: missing, mode {mode!r} needs it")
+        if self.mode != "threshold" and self.min_prob is not None:
+            raise ConfigError(f"min_prob: has no effect in mode {self.mode!r}, leave it out")
+        if self.min_prob is not None and not 0.0 <= self.min_prob <= 1.0:
+            raise ConfigError(f"min_prob: got {self.min_prob}, allowed a probability from 0 to 1")
+        most = MAX_SIDE if self.max_draft is None else self.max_draft
+        _check_int(most, "max_draft", MAX_SIDE)
+        object.__setattr__(self, "widths", tuple(self.widths))
+        if self.widths and (not self.uniform_width or self.mode == "fixed"):
+            what = "in mode 'fixed'" if self.uniform_width else "without uniform_width"
+            raise ConfigError(f"widths: has no effect {what}, leave it out")
+        for i, width in enumerate(self.widths):
+            _check_int(width, f"widths[{i}]", most)
+        if list(self.widths) != sorted(set(self.widths)):
+            raise ConfigError(f"widths: got {list(self.widths)}, must rise")
+
+    def apply(self, out: DraftBatch, n_rows: int, kv_tokens: int | None = None) -> Plan:
+        """Shorten the first `n_rows` rows of `out` to what is worth verifying; writes `n_draft` and `reason`.
+
+        Parameters
+        ----------
+        out : DraftBatch
+            As `draft_batch` filled it: tokens of a row in falling path probability.
+        n_rows : int
+            Requests in the batch.
+        kv_tokens : int, optional
+            Tokens in the KV cache over the batch. Needed where the cost model depends on it.
+
+        Returns
+        -------
+        Plan
+            The same for the same drafts, on every machine.
+
+        Raises
+        ------
+        ConfigError
+            `n_rows` does not fit `out`, or `kv_tokens` is missing.
+        """
+        _check_int(n_rows, "n_rows", len(out.n_draft))
+        if kv_tokens is None and self.cost is not None and self.cost.needs_kv:
+            raise ConfigError(f"kv_tokens: missing, step times of cost model {self.cost.name!r} depend on it")
+        if n_rows == 0:
+            return Plan(0, 0, 0.0, None if self.cost is None else 0.0)
+        width, n_tokens, q30 = self._plan(out, n_rows, kv_tokens or 0)
+        ms = None
+        if self.cost is not None:
+            ms = self.cost.step_ms(n_tokens, n_rows, kv_tokens or 0) + self.cost.exposed_ms(n_rows)
+        return Plan(width, n_tokens, n_rows + q30 / ONE_Q30, ms)
+
+    def _plan(self, out: DraftBatch, n: int, kv_tokens: int) -> tuple[int, int, int]:
+        """Width, tokens of the step, and the sum of path probabilities kept."""
+        most = out.width if self.max_draft is None else min(self.max_draft, out.width)
+        rows = (out.n_draft, out.reason)
+        if self.mode == "cost":
+            scratch = self._room(len(out.n_draft), max(out.width, *self.widths, 0))
+            if self.uniform_width:
+                widths = self._allowed(most)
+                times = scratch.times[: int(widths[-1]) + 1]
+                self.cost.fill(times, n, kv_tokens, stride=n)  # type: ignore[union-attr]
+                width, q30 = plan_fastest_width(n, out.path_q30, widths, times, *rows)
+                return width, n * (1 + width), q30
+            times = scratch.times[: int(np.minimum(out.n_draft[:n], most).sum()) + 1]
+            self.cost.fill(times, n, kv_tokens)  # type: ignore[union-attr]
+            arrays = (scratch.heap, scratch.taken, scratch.order)
+            width, tokens, q30 = plan_tokens(n, out.path_q30, most, times, *arrays, *rows)
+            return width, n + tokens, q30
+        min_q30 = 0 if self.min_prob is None else round(self.min_prob * ONE_Q30)
+        if self.uniform_width:
+            width, q30 = plan_width(n, out.path_q30, self._allowed(most), min_q30, *rows)
+            return width, n * (1 + width), q30
+        width, tokens, q30 = plan_rows(n, out.path_q30, most, min_q30, *rows)
+        return width, n + tokens, q30
+
+    def _allowed(self, most: int) -> NDArray[np.int32]:
+        """Uniform widths to choose from, ascending."""
+        if self.mode == "fixed":
+            return np.array([self.max_draft], np.int32)
+        return np.array(sorted({0, *self.widths}), np.int32) if self.widths else np.arange(most + 1, dtype=np.int32)
+
+    def _room(self, rows: int, width: int) -> _Scratch:
+        if rows > self._scratch[0].rows or width > self._scratch[0].width:
+            self._scratch[0] = _Scratch(max(rows, self._scratch[0].rows), max(width, self._scratch[0].width))
+        return self._scratch[0]
+
+    def describe(self) -> dict[str, Any]:
+        """Settings as JSON can hold them, without the cost model's points."""
+        name = None if self.cost is None else self.cost.name
+        return {
+            "mode": self.mode,
+            "max_draft": self.max_draft,
+            "min_prob": self.min_prob,
+            "cost": name,
+            "uniform_width": self.uniform_width,
+            "widths": list(self.widths),
+        }
+
+
+def _check_int(value: Any, name: str, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= high:
+        raise ConfigError(f"{name}: got {value!r}, allowed integers from 0 to {high}")

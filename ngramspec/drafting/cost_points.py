@@ -1,0 +1,93 @@
+"""Measured steps, the points that a cost model is built from, and their checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import ConfigError
+
+#: Largest count in a point; beyond it float64 would round.
+MAX_COUNT = 2**52
+
+
+class Point(NamedTuple):
+    """One measured step."""
+
+    n_tokens: int  #: tokens that the step computed, over the whole batch; equal to `batch` in a decode step
+    batch: int  #: running requests
+    kv_tokens: int  #: tokens in the KV cache, over the whole batch
+    ms: float  #: time of the step, milliseconds
+
+
+def number(value: Any, name: str) -> float:
+    """`value`, a finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+        raise ConfigError(f"{name}: got {value!r}, must be a number")
+    return float(value)
+
+
+def not_negative(value: Any, name: str) -> float:
+    """`value`, a number from 0."""
+    if number(value, name) < 0.0:
+        raise ConfigError(f"{name}: got {value!r}, must be a number from 0")
+    return float(value)
+
+
+def positive(value: Any, name: str) -> float:
+    """`value`, a number above 0."""
+    if number(value, name) <= 0.0:
+        raise ConfigError(f"{name}: got {value!r}, must be a number above 0")
+    return float(value)
+
+
+def count(value: Any, name: str, low: int) -> int:
+    """`value`, an integer from `low`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= MAX_COUNT:
+        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+    return int(value)
+
+
+def read_point(given: Mapping[str, Any]) -> tuple[str, Point]:
+    """Phase (`"decode"` or `"verify"`) and point of a mapping; errors begin with the field's name.
+
+    Without a phase, a step of one token a request is a decode step.
+    """
+    for name in given:
+        if name not in ("phase", *Point._fields):
+            raise ConfigError(f"{name}: unknown field, allowed phase, {', '.join(Point._fields)}")
+    for name in ("n_tokens", "batch", "ms"):
+        if given.get(name) is None:
+            raise ConfigError(f"{name}: missing")
+    batch = count(given["batch"], "batch", 1)
+    n_tokens = count(given["n_tokens"], "n_tokens", batch)
+    kv_tokens = count(given.get("kv_tokens", 0), "kv_tokens", 0)
+    phase = given.get("phase", "decode" if n_tokens == batch else "verify")
+    if phase not in ("decode", "verify"):
+        raise ConfigError(f"phase: got {phase!r}, allowed decode or verify")
+    if phase == "decode" and n_tokens != batch:
+        raise ConfigError(f"n_tokens: got {n_tokens} in a decode step of batch {batch}, which computes {batch}")
+    return phase, Point(n_tokens, batch, kv_tokens, positive(given["ms"], "ms"))
+
+
+def in_order(points: tuple[Point, ...], phase: str) -> tuple[Point, ...]:
+    """Points of one phase by batch, KV tokens and tokens; raises for none, for wrong ones and for two at one place."""
+    if not points:
+        needed = "one token a request" if phase == "decode" else "more than one token a request"
+        raise ConfigError(f"{phase}: no points; at least one step of {needed} is needed")
+    found: dict[tuple[int, int, int], Point] = {}
+    for i, given in enumerate(points):
+        try:
+            point = read_point({"phase": phase, **Point(*given)._asdict()})[1]
+        except ConfigError as error:
+            raise ConfigError(f"{phase}[{i}].{error}") from None
+        key = (point.batch, point.kv_tokens, point.n_tokens)
+        if key in found:
+            raise ConfigError(
+                f"{phase}: two points of batch {key[0]}, {key[1]} KV tokens and {key[2]} tokens; give one"
+            )
+        found[key] = point
+    return tuple(found[key] for key in sorted(found))
