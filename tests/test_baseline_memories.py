@@ -1,5 +1,8 @@
 """Rival rules with one memory for all requests, on hand-made cases with their released packages' drafts."""
 
+import random
+
+import numpy as np
 import pytest
 
 from ngramspec.draft import Reason, Source
@@ -258,3 +261,70 @@ def test_adaptive_learns_acceptance_by_position():
     for _ in range(1024):
         cache.draft("a", max_draft=3)
     assert cache.draft("a", max_draft=3).probs.tolist() == [1 / 2, 1 / 4, 1 / 8]  # counts were halved to 0
+
+
+def common_end(a, b, most):
+    n = 0
+    while n < min(len(a), len(b), most) and a[-1 - n] == b[-1 - n]:
+        n += 1
+    return n
+
+
+def plain_adaptive(documents, text, width, depth):
+    """What the rule drafts from finished documents alone, found by searching them: (chain, match length)."""
+    places = {}  # (document, position) of each candidate -> match length
+    for key in (4, 2):
+        for slot in range(8):
+            found = [
+                (d, i)
+                for d in range(slot, len(documents), 8)
+                for i in range(key, len(documents[d]))
+                if len(text) >= key and documents[d][i - key : i] == text[-key:]
+            ]
+            if found:
+                d, i = max(found)
+                places[d, i] = common_end(documents[d][:i], text, depth)
+    best = (-1.0, 0, [])
+    for length in set(places.values()):
+        alive = [(d, i) for (d, i), n in places.items() if n >= length]
+        chain, share, score = [], np.float32(1), np.float32(0)
+        for k in range(width):
+            votes = {}
+            for d, i in alive:
+                if i + k < len(documents[d]):
+                    votes.setdefault(documents[d][i + k], []).append((d, i))
+            if not votes:
+                break
+            token = max(votes, key=lambda t: (len(votes[t]), max(votes[t])))
+            share = share * np.float32(len(votes[token])) / np.float32(len(alive))
+            score += share
+            chain.append(token)
+            alive = votes[token]
+        best = max(best, (float(score), length, chain))
+    return best[2], best[1]
+
+
+def test_adaptive_agrees_with_a_plain_search():
+    rng = random.Random(11)
+    cache = rule(
+        "vllm-suffix-adaptive", capacity_tokens=1 << 22, num_tokens=6, max_depth=5
+    )  # no two keys share a bucket
+    documents, n_shared = [], 0
+    for r in range(20):
+        prompt = [rng.randrange(5) for _ in range(5)]
+        output = [rng.randrange(5) for _ in range(25)]
+        cache.begin(f"r{r}", prompt)
+        for i, token in enumerate(output):
+            text = prompt + output[:i]
+            own = max((common_end(text[:end], text, 5), end) for end in range(1, len(text)))
+            expected, match = plain_adaptive(documents, text, 6, 5)
+            if match <= own[0]:
+                expected, match = text[own[1] : own[1] + 6] if own[0] else [], own[0]
+            else:
+                n_shared += 1
+            draft = cache.draft(f"r{r}", max_draft=6)
+            assert (draft.tokens.tolist(), draft.match_length) == (expected, match)
+            cache.accept(f"r{r}", [token])
+        cache.finish(f"r{r}")
+        documents.append(prompt[-3:] + output)
+    assert n_shared > 100
