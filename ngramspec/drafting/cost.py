@@ -63,6 +63,8 @@ class CostModel:
     name: str = "custom"
     kind: Kind = "read"
     note: str = ""
+    #: Whether step times depend on KV tokens at a given batch.
+    needs_kv: bool = field(init=False, repr=False, compare=False)
     _arrays: tuple[Float64, Float64, NDArray[np.int64]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,12 +79,11 @@ class CostModel:
         not_negative(self.exposed_us, "exposed_us")
         if self.kind not in KINDS:
             raise ConfigError(f"kind: got {self.kind!r}, allowed {', '.join(KINDS)}")
-        tables = [np.array([(p.batch, p.kv_tokens, p.n_tokens, p.ms) for p in side]) for side in self._sides]
+        sides = (self.decode, self.verify)
+        lengths = [p.kv_tokens != q.kv_tokens and p.batch == q.batch for side in sides for p, q in pairwise(side)]
+        object.__setattr__(self, "needs_kv", any(lengths))
+        tables = [np.array([(p.batch, p.kv_tokens, p.n_tokens, p.ms) for p in side]) for side in sides]
         object.__setattr__(self, "_arrays", (*tables, np.array(captured, np.int64)))
-
-    @property
-    def _sides(self) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
-        return self.decode, self.verify
 
     @classmethod
     def from_points(cls, points: Iterable[Mapping[str, Any] | Point], **labels: Any) -> CostModel:
@@ -154,11 +155,6 @@ class CostModel:
     def with_exposed(self, us: float) -> CostModel:
         """The same model with `us` µs of drafting a request and step that nothing hides."""
         return replace(self, exposed_us=us)
-
-    @property
-    def needs_kv(self) -> bool:
-        """Whether step times depend on KV tokens at a given batch."""
-        return any(p.batch == q.batch and p.kv_tokens != q.kv_tokens for side in self._sides for p, q in pairwise(side))
 
     def fill(self, out: Float64, batch: int, kv_tokens: int = 0, *, stride: int = 1, exposed: bool = True) -> None:
         """Write to `out[i]` the time of a step that computes `batch + i * stride` tokens, in one compiled call.
