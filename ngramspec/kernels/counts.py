@@ -31,10 +31,10 @@ def keys(hk, seed, context, n_context, rows, checks):
 
 @inline
 def touch(hk, m, n_orders, rows):
-    """Read a word of every order's row, so that cache misses overlap; returns a sum that means nothing."""
+    """Read a word of every order's row, so that cache misses overlap; returns a number that means nothing."""
     total = 0
     for i in range(n_orders):
-        total += m[hk[K_OFF] + rows[i] * K_WIDTH]
+        total ^= int(m[hk[K_OFF] + int(rows[i]) * K_WIDTH])
     return total
 
 
