@@ -31,7 +31,8 @@ R_DRAFTS, R_TOKENS_IN, R_TOKENS_OUT, R_REASON0 = 8, 9, 10, 12  # counters; one a
 R_EOS0, MAX_EOS = 32, 16
 ROW = 64  # int32 fields a row
 (T_STATE, T_SHARE, T_OWNER_LO, T_OWNER_HI, T_TENANT_LO, T_TENANT_HI, T_LENGTH, T_FIRST, T_TAIL, T_BLOCKS, T_DROPPED,
- T_PROMPT, T_OLDER, T_NEWER, T_SHARED_TAIL, T_SERIAL, T_N_BANNED, T_N_ROOTS, T_SHARED_N, T_CONTEXT_N) = range(20)  # fmt: skip
+ T_PROMPT, T_OLDER, T_NEWER, T_SHARED_TAIL, T_SERIAL, T_N_BANNED, T_N_ROOTS, T_SHARED_N, T_CONTEXT_N,
+ T_LAST_N, T_LAST_STOP) = range(22)  # fmt: skip
 T_BANNED, MAX_BANNED = 24, 16
 T_ROOTS, MAX_ROOTS = 40, 16
 FREE, LIVE, IDLE = 0, 1, 2
@@ -99,10 +100,9 @@ class Arena:
 
     def header(self, name: str) -> NDArray[np.int64]:
         """Header of a component, int64[64], a view that kernels read and write."""
-        for i, component in enumerate(self._components):
-            if component.name == name:
-                return self._headers[i + 1]
-        raise KeyError(name)
+        names = [component.name for component in self._components]
+        header: NDArray[np.int64] = self._headers[names.index(name) + 1]
+        return header
 
     def section(self, name: str, word: int) -> NDArray[np.int32]:
         """One section of a component, int32[length], a view."""
@@ -117,7 +117,7 @@ class Arena:
 
     def digest(self) -> str:
         """Hex digest of all bytes; equal states have equal digests."""
-        return hashlib.blake2b(memoryview(self.buffer), digest_size=16).hexdigest()
+        return hashlib.blake2b(self.buffer.data, digest_size=16).hexdigest()
 
     def _format(self) -> None:
         head = self._headers[0]

@@ -47,7 +47,8 @@ class Cache(Protocol):
         request_id : str
             Must not name a request that is running; may be reused after `finish`.
         prompt : sequence of int
-            Token ids. Negative ids and ids at or above `vocab_size` are placeholders: never matched across, never drafted.
+            Token ids. Negative ids and ids at or above `vocab_size` are placeholders: never matched across, never
+            drafted.
         session : str, optional
             Requests of one session see each other's text, one after the other. None: a session of its own.
         tenant : str, optional
@@ -164,7 +165,7 @@ class Cache(Protocol):
         """Counters and gauges by name. Does not modify."""
 
     def check_integrity(self) -> None:
-        """Check every invariant of the state, slowly; raises `SnapshotError` at the first that fails. Does not modify."""
+        """Check every invariant, slowly; raises `SnapshotError` at the first that fails. Does not modify."""
 
     def explain(self, request_id: str) -> dict[str, Any]:
         """What the request's next draft would rest on: matches, sources, counts. Does not modify."""

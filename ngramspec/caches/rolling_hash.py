@@ -1,4 +1,4 @@
-"""The rolling hash: where have we been? Earlier positions with the same last tokens, copied on from without a depth cap."""
+"""The rolling hash: where have we been? Earlier positions with the same last tokens, copied on without a depth cap."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class RollingHashCache(SessionCache):
         return self._requests, self._own, self._shared, self._m
 
     @property
-    def _look_up(self) -> tuple[NDArray[np.int64], ...]:
+    def _look_up(self) -> tuple[Any, ...]:
         """The state as look-ups take it: this cache has no frozen text."""
         header, mem = NO_TEXT
-        return self._requests, self._own, self._shared, header, self._m, mem  # type: ignore[return-value]
+        return self._requests, self._own, self._shared, header, self._m, mem
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
         hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w[W_CONTEXT])

@@ -1,9 +1,9 @@
 """Request ids, sessions and their life: everything around the kernels that every cache shares.
 
 Ids, session names and the search for an earlier turn live here, in Python; text, counts and drafts live in the arena.
-A row is one running request or one idle session. A request that names a session goes on with the session's idle row; one
-that names none goes on with an ended request whose whole prompt it repeats (found by a hash of its blocks, checked token
-by token), so that nothing it did not know already becomes visible.
+A row is one running request or one idle session. A request that names a session goes on with the session's idle row;
+one that names none goes on with an ended request whose whole prompt it repeats (found by a hash of its blocks,
+checked token by token), so that nothing it did not know already becomes visible.
 """
 
 from __future__ import annotations

@@ -8,17 +8,47 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arena import K_ROWS, K_TOKENS, NO_TEXT, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
+from ..arena import (
+    K_ROWS,
+    K_TOKENS,
+    NO_TEXT,
+    S_EVICTED,
+    S_TOKENS,
+    S_TOP,
+    SHARE_ALL,
+    T_LAST_N,
+    T_LAST_STOP,
+    T_LENGTH,
+    T_SHARE,
+)
 from ..caches.base import Int32
 from ..caches.integrity import check_store
 from ..caches.sessions import SessionCache
 from ..config import DrafterConfig
-from ..draft import DraftBatch
+from ..draft import DraftBatch, Reason, Source
 from ..kernels import drafter as kernels
-from ..kernels.evidence import C_CLASS, C_LENGTH, G_COLUMNS, N_GROUPS, W_COLUMNS, W_CONTEXT, W_ROWS, gather
+from ..kernels.evidence import (
+    C_CLASS,
+    C_LENGTH,
+    FROZEN,
+    G_COLUMNS,
+    G_PROB,
+    G_SOURCE,
+    G_VALUE,
+    N_GROUPS,
+    N_INPUTS,
+    N_LEVELS,
+    N_TIERS,
+    OWN,
+    SHARED,
+    W_COLUMNS,
+    W_CONTEXT,
+    W_ROWS,
+    gather,
+)
 from ..kernels.hash_draft import ingest
 from ..kernels.mixer import X_COLUMNS
-from ..kernels.tree import TREE_ROWS
+from ..kernels.tree import TREE_ROWS, plant
 from .prior import fill, prior
 
 
@@ -50,7 +80,7 @@ class Drafter(SessionCache):
         self._pool = ThreadPoolExecutor(config.draft_threads) if config.draft_threads > 1 else None
 
     @property
-    def _state(self) -> tuple[NDArray[Any], ...]:
+    def _state(self) -> tuple[Any, ...]:
         """Headers and buffers as the kernels take them."""
         header, mem = self._frozen
         return (*self._texts, header, self._counts, self._mixer, self._offers, self._m, mem)
@@ -156,15 +186,46 @@ class Drafter(SessionCache):
         check_store(self.arena, "shared")
 
     def explain(self, request_id: str) -> dict[str, Any]:
-        """Matches behind the next draft; see `Cache.explain`."""
+        """What the next draft rests on, and what ended the last one; see `Cache.explain`.
+
+        Returns
+        -------
+        dict
+            `tokens`, `context_tokens`; `own_matches`, `shared_matches`, `frozen_matches`: lengths (tokens) of the
+            matches found, longest first; `followers`: for each candidate its `token`, `probability` (0 to 1), `source`
+            and how often it was seen after the longest matches (`own`, `shared`) and the counted contexts (`counted`);
+            `last_draft`: its `tokens` and what `ended` it.
+        """
         row = self._row(request_id)
-        w = self._scratch[0][0]
+        w, g, x, t = self._scratch[0]
         header, mem = self._frozen
         n, n_context = gather(*self._texts, header, self._m, mem, row, w)
-        classes, lengths = w[C_CLASS, :n], w[C_LENGTH, :n]
+        kinds, lengths = w[C_CLASS, :n].copy(), w[C_LENGTH, :n].copy()
+        plant(t, 0 if n else -1, 0)
+        state = (self._own, self._shared, header, self._counts, self._mixer, self._m, mem)
+        seed = kernels.counted_seed(self._requests, self._m, row)
+        context = w[W_CONTEXT, : self._own[S_TOP]]
+        n_followers = kernels.judge(*state, seed, context, n_context, 0 if n else -1, 0, w, g, x, t)[0]
+        matches = {
+            f"{name}_matches": sorted(lengths[kinds == kind].tolist(), reverse=True)
+            for name, kind in (("own", OWN), ("shared", SHARED), ("frozen", FROZEN))
+        }
+        followers = [
+            {
+                "token": int(row[G_VALUE]) - 1,
+                "probability": int(row[G_PROB]) / 65536,
+                "source": Source(int(row[G_SOURCE])).name.lower(),
+                "own": int(row[:N_TIERS].max()),
+                "shared": int(row[N_TIERS:N_LEVELS].max()),
+                "counted": row[N_LEVELS:N_INPUTS].tolist(),
+            }
+            for row in sorted(g[:n_followers], key=lambda row: -int(row[G_PROB]))
+        ]
+        last = {"tokens": self._field(row, T_LAST_N), "ended": Reason(self._field(row, T_LAST_STOP)).name.lower()}
         return {
             "tokens": self._field(row, T_LENGTH),
             "context_tokens": n_context,
-            "own_matches": sorted(lengths[classes == 0].tolist(), reverse=True),
-            "shared_matches": sorted(lengths[classes == 1].tolist(), reverse=True),
+            **matches,
+            "followers": followers,
+            "last_draft": last,
         }

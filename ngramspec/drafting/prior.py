@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN, Arena
-from ..kernels.mixer import BIAS, FINAL_STEPS, N_BUCKETS, N_INPUTS, N_LEVELS, N_TIERS, SET
+from ..kernels.evidence import N_INPUTS, N_LEVELS, N_TIERS
+from ..kernels.mixer import BIAS, FINAL_STEPS, N_BUCKETS, SET
 
 Int32 = NDArray[np.int32]
 

@@ -1,9 +1,10 @@
 """The drafter's step: candidates and counted contexts to probabilities to a tree; then learning from what was emitted.
 
-What a draft looked at is kept per row (its *offer*: the candidates at the last committed token). When the step's tokens
-are known they are appended to the row's own text, and the offer is walked along them: the same evidence that stood behind
-the draft teaches the mixer about every emitted token, drafted or not, without a second look-up. Only then do the tokens
-become visible to others and count. This settling may wait until the next draft has been handed out.
+What a draft looked at is kept per row (its *offer*: the candidates at the last committed token). When the step's
+tokens are known they are appended to the row's own text, and the offer is walked along them: the same evidence that
+stood behind the draft teaches the mixer about every emitted token, drafted or not, without a second look-up. Only
+then do the tokens become visible to others and count. This settling may wait until the next draft has been handed
+out.
 """
 
 from .._jit import inline, kernel
@@ -26,7 +27,6 @@ from ..arena import (
 )
 from .counts import N_ORDERS, count, uncount
 from .evidence import (
-    C_LENGTH,
     C_NEXT,
     G_HEAD,
     G_PROB,
@@ -43,7 +43,8 @@ from .evidence import (
     gather,
     levels,
 )
-from .limits import BELOW_MIN, DRAFTED, NO_MATCH, empty_reason, progress, remember
+from .hash_draft import longest_behind
+from .limits import DRAFTED, empty_reason, progress, remember, stopped_by
 from .mixer import counted, learn, mix_followers
 from .requests import (
     ban_last,
@@ -127,25 +128,26 @@ def judge(ho, hs, hz, hk, hx, m, mz, seed, context, n_context, candidates, node,
 
 @kernel
 def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chain, min_q30, w, g, x, t):
-    """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
+    """Grow one row's draft in `t`; returns (tokens drafted, longest match, what ended it)."""
     n_candidates, n_context = gather(hr, ho, hs, hz, m, mz, row, w)
     keep_offer(hr, hf, m, row, n_candidates, w)
-    match = 0
-    for i in range(n_candidates):
-        match = max(match, int(w[C_LENGTH, i]))
     context, seed = w[W_CONTEXT, : ho[S_TOP]], counted_seed(hr, m, row)
     plant(t, 0 if n_candidates else -1, max_draft)
-    n_open, node, refused = 0, 0, False
+    n_open, node, match, refused, cut = 0, 0, 0, False, False
     while True:
         room = 1 if chain else max_draft - node
         path = int(t[N_PATH, node])
         hopeless = not chain and n_open >= room and t[O_PATH, room - 1] >= path  # no child could displace an open node
         if chain:
             n_open = 0
-        if not hopeless and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
+        if t[N_DEPTH, node] >= max_depth:
+            cut = True
+        elif not hopeless and not is_eos(hr, t[N_TOKEN, node]):
             n, _, _, _, _ = judge(
                 ho, hs, hz, hk, hx, m, mz, seed, context, n_context, int(t[N_LIST, node]), node, w, g, x, t
             )
+            if node == 0:
+                match = longest_behind(hr, m, row, w, g, n)
             for i in range(n):
                 child = (path * int(g[i, G_PROB])) >> 16
                 if child < min_q30:
@@ -158,9 +160,7 @@ def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chai
         n_open = draft_best(t, n_open, node)
         if node == max_draft:
             break
-    if node:
-        return node, match, DRAFTED
-    return 0, match, BELOW_MIN if refused else NO_MATCH
+    return node, match, stopped_by(node, max_draft, cut, refused)
 
 
 @kernel
@@ -171,15 +171,15 @@ def draft_batch(
     """Draft for `slots[first:last]` into the caller's arrays; rows are independent, so shards may run side by side."""
     for i in range(first, last):
         row, most, left = int(slots[i]), min(int(max_draft[i]), tokens.shape[1]), int(remaining[i])
-        n, match, why = 0, 0, empty_reason(hr, m, row, most, left)
-        if why == DRAFTED:
+        n, match, stop = 0, 0, empty_reason(hr, m, row, most, left)
+        if stop == DRAFTED:
             depth = left - 1 if left >= 0 else most
-            n, match, why = draft_row(
+            n, match, stop = draft_row(
                 hr, ho, hs, hz, hk, hx, hf, m, mz, row, most, min(depth, most), chain, min_q30, w, g, x, t
             )  # fmt: skip
         hand_out(t, n, i, tokens, parents, path_q30, sources)
-        n_draft[i], match_length[i], reason[i] = n, match, why
-        remember(hr, m, row, t, n)
+        n_draft[i], match_length[i], reason[i] = n, match, DRAFTED if n else stop
+        remember(hr, m, row, t, n, stop)
         m[offer_at(hf, m, row, 1 - int(m[hf[F_OFF] + row * OFFER_ROW + O_TURN])) + O_DRAFTED] = 1
 
 
@@ -207,7 +207,8 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
         if value > 0:
             # The tree holds the emitted tokens as one path; its context is what came before them.
             n, n_levels, own, shared, last = judge(
-                ho, hs, hz, hk, hx, m, mz, seed, history[n_emitted:], max(n_history - n_emitted, 0), candidates, i, w, g, x, t
+                ho, hs, hz, hk, hx, m, mz, seed, history[n_emitted:], max(n_history - n_emitted, 0),
+                candidates, i, w, g, x, t,
             )  # fmt: skip
             learn(hx, m, w, g, x, n, n_levels, own, shared, last, value)
         else:

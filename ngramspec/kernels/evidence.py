@@ -1,9 +1,9 @@
 """What followed this context before: candidates from the chains, grouped by the token that followed.
 
-A candidate is an earlier position whose text matches the context; at a tree node it stands for "the text from here on". At
-a node's expansion each of its candidates names a follower and moves on to it, so that the lists of a tree are cut ever
-smaller and the whole tree costs little more than its root. Counts are kept by level: evidence class (own text, or the
-tenant's shared text) times tier of match length.
+A candidate is an earlier position whose text matches the context; at a tree node it stands for "the text from here
+on". At a node's expansion each of its candidates names a follower and moves on to it, so that the lists of a tree are
+cut ever smaller and the whole tree costs little more than its root. Counts are kept by level: evidence class (own
+text, or the tenant's shared text) times tier of match length.
 
 `w` is scratch int32[W_ROWS, W_COLUMNS]; `g` is scratch int32[N_GROUPS, G_COLUMNS], one row a follower.
 """
@@ -116,8 +116,8 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
 def advance(ho, hs, hz, m, mz, w, c, t, node):
     """Move candidate `c` one token on; returns the token + 1 it moved to, 0 when its text ends or cannot be drafted.
 
-    Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1) stands
-    for the path's token at depth d.
+    Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1)
+    stands for the path's token at depth d.
     """
     p = int(w[C_POS, c])
     if p >= 0:

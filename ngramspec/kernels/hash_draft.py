@@ -1,8 +1,8 @@
 """Drafts of the rolling hash alone: fixed confidence by match length, longest match first.
 
-At a node each level of evidence, from the longest match to the shortest, gives away a share of what probability is left:
-its confidence, split among followers by their counts. That is prediction by partial matching with constants in the place
-of learned escapes; the calibrated drafter learns them.
+At a node each level of evidence, from the longest match to the shortest, gives away a share of what probability is
+left: its confidence, split among followers by their counts. That is prediction by partial matching with constants in
+the place of learned escapes; the calibrated drafter learns them.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from .evidence import (
     gather,
     levels,
 )
-from .limits import BELOW_MIN, DRAFTED, NO_MATCH, empty_reason, progress, remember
+from .limits import DRAFTED, NO_MATCH, empty_reason, progress, remember, stopped_by
 from .requests import (
     SHARED_CONTEXT,
     ban_last,
@@ -78,38 +78,36 @@ def longest_behind(hr, m, row, w, g, n):
 
 @kernel
 def draft_row(hr, ho, hs, hz, m, mz, row, max_draft, max_depth, chain, min_q30, w, g, t):
-    """Grow one row's draft in `t`; returns (tokens drafted, longest match, reason)."""
+    """Grow one row's draft in `t`; returns (tokens drafted, longest match, what ended it)."""
     n_candidates, _ = gather(hr, ho, hs, hz, m, mz, row, w)
     if n_candidates == 0:
         return 0, 0, NO_MATCH
     plant(t, 0, max_draft)
-    n_open, node, match, refused = 0, 0, 0, False
+    n_open, node, match, refused, cut = 0, 0, 0, False, False
     while True:
         room = max_draft - node
-        if t[N_LIST, node] >= 0 and t[N_DEPTH, node] < max_depth and not is_eos(hr, t[N_TOKEN, node]):
+        if chain:
+            n_open, room = 0, 1
+        if t[N_DEPTH, node] >= max_depth:
+            cut = True
+        elif t[N_LIST, node] >= 0 and not is_eos(hr, t[N_TOKEN, node]):
             n, _, _ = collect(ho, hs, hz, m, mz, w, g, t, node, int(t[N_LIST, node]))
             if node == 0:
                 match = longest_behind(hr, m, row, w, g, n)
             blend(w, g, n, levels(w, g, n))
-            if chain:
-                n_open, room = 0, 1
             for i in range(n):
                 path = (int(t[N_PATH, node]) * int(g[i, G_PROB])) >> 16
                 if path < min_q30:
                     refused = True
                 elif node > 0 or not is_banned(hr, m, row, g[i, G_VALUE]):
                     n_open = offer(t, n_open, room, g[i, G_VALUE], node, path, g[i, G_HEAD], g[i, G_SOURCE])
-        elif chain:
-            n_open = 0
         if n_open == 0 or node == max_draft:
             break
         node += 1
         n_open = draft_best(t, n_open, node)
         if node == max_draft:
             break
-    if node:
-        return node, match, DRAFTED
-    return 0, match, BELOW_MIN if refused else NO_MATCH
+    return node, match, stopped_by(node, max_draft, cut, refused)
 
 
 @kernel
@@ -120,13 +118,13 @@ def draft_batch(
     """Draft for every slot into the caller's arrays."""
     for i in range(len(slots)):
         row, most, left = int(slots[i]), min(int(max_draft[i]), tokens.shape[1]), int(remaining[i])
-        n, match, why = 0, 0, empty_reason(hr, m, row, most, left)
-        if why == DRAFTED:
+        n, match, stop = 0, 0, empty_reason(hr, m, row, most, left)
+        if stop == DRAFTED:
             depth = left - 1 if left >= 0 else most
-            n, match, why = draft_row(hr, ho, hs, hz, m, mz, row, most, min(depth, most), chain, min_q30, w, g, t)
+            n, match, stop = draft_row(hr, ho, hs, hz, m, mz, row, most, min(depth, most), chain, min_q30, w, g, t)
         hand_out(t, n, i, tokens, parents, path_q30, sources)
-        n_draft[i], match_length[i], reason[i] = n, match, why
-        remember(hr, m, row, t, n)
+        n_draft[i], match_length[i], reason[i] = n, match, DRAFTED if n else stop
+        remember(hr, m, row, t, n, stop)
 
 
 @kernel

@@ -7,6 +7,8 @@ from ..arena import (
     R_DRAFTS,
     R_REASON0,
     R_ROWS,
+    T_LAST_N,
+    T_LAST_STOP,
     T_LENGTH,
     T_N_BANNED,
     T_N_ROOTS,
@@ -55,9 +57,20 @@ def empty_reason(hr, m, row, max_draft, remaining):
 
 
 @kernel
-def remember(hr, m, row, t, n):
-    """Keep a draft's first tokens, so that a refusal can ban them; of more than there is room for, their number."""
+def stopped_by(n, max_draft, depth_cut, refused):
+    """What ended a draft of `n` tokens: the reason of its size, or of its emptiness."""
+    if n >= max_draft:
+        return BUDGET
+    if depth_cut:
+        return LENGTH_LIMIT
+    return BELOW_MIN if refused else NO_MATCH
+
+
+@kernel
+def remember(hr, m, row, t, n, stop):
+    """Keep what ended a draft, and its first tokens, so that a refusal can ban them; of too many, their number."""
     r = row_at(hr, row)
+    m[r + T_LAST_N], m[r + T_LAST_STOP] = n, stop
     n_roots = 0
     for i in range(1, n + 1):
         if t[N_PARENT, i] == 0:

@@ -1,14 +1,14 @@
 """From evidence to a calibrated probability, by context mixing in fixed-point integers.
 
-Every piece of evidence (how often a follower was seen at a level, out of how many, and whether it was the latest) selects
-an adaptive probability learned from outcomes. Their logits are mixed by online logistic regression; the weights are the
-sum of three sets, chosen by the longest matches at the node, by the last token, and by the longest matches of the
-follower itself. A last correction, keyed by the follower's token, maps the result to the frequency observed. This is
-the scheme of the PAQ family of compressors (M. Mahoney, "Adaptive weighing of context models for lossless data
-compression", 2005), with one binary event a follower.
+Every piece of evidence (how often a follower was seen at a level, out of how many, and whether it was the latest)
+selects an adaptive probability learned from outcomes. Their logits are mixed by online logistic regression; the
+weights are the sum of three sets, chosen by the longest matches at the node, by the last token, and by the longest
+matches of the follower itself. A last correction, keyed by the follower's token, maps the result to the frequency
+observed. This is the scheme of the PAQ family of compressors (M. Mahoney, "Adaptive weighing of context models for
+lossless data compression", 2005), with one binary event a follower.
 
-Logits have 8 fractional bits and lie within +-2047; probabilities have 16 bits outside, 20 in tables, whose entries hold
-probability << 10 | number of events seen. No float: the same on every machine.
+Logits have 8 fractional bits and lie within +-2047; probabilities have 16 bits outside, 20 in tables, whose entries
+hold probability << 10 | number of events seen. No float: the same on every machine.
 """
 
 import numpy as np

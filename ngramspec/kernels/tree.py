@@ -1,8 +1,9 @@
 """Best-first growth of a draft by path probability.
 
-For a drafter whose tokens are accepted only where they equal the target's, siblings exclude each other, so the expected
-number of accepted tokens is the sum of path probabilities over the nodes; taking the most probable open node next is
-therefore optimal for every budget at once. `t` is scratch int32[TREE_ROWS, width + 1]; node 0 is the last committed token.
+For a drafter whose tokens are accepted only where they equal the target's, siblings exclude each other, so the
+expected number of accepted tokens is the sum of path probabilities over the nodes; taking the most probable open node
+next is therefore optimal for every budget at once. `t` is scratch int32[TREE_ROWS, width + 1]; node 0 is the last
+committed token.
 """
 
 from .._jit import inline, kernel
