@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ngramspec.kernels.requests import SHARED_CONTEXT
-from ngramspec.kernels.trie_draft import ENOUGH, KEPT_BACK, LATEST, OWN, SHARED, UNIT
+from ngramspec.kernels.trie_draft import CLAIM, ENOUGH, KEPT_BACK, LATEST, OWN, SHARED, UNIT
 
 NOTHING = -1
 ONE = 1 << 30
@@ -86,7 +86,7 @@ class NaiveTrie:
         As in `TrieConfig`.
     """
 
-    def __init__(self, vocab_size: int, depth: int, max_followers: int = 32, eos_ids: tuple[int, ...] = ()) -> None:
+    def __init__(self, vocab_size: int, depth: int, max_followers: int = 16, eos_ids: tuple[int, ...] = ()) -> None:
         self.vocab_size, self.depth, self.max_followers, self.eos_ids = vocab_size, depth, max_followers, eos_ids
         self.running: dict[str, Request] = {}
         self.shared: dict[str, Counts] = {}
@@ -183,23 +183,35 @@ class NaiveTrie:
         banned = set() if path else request.banned
         probs: dict[int, int] = {}
         sources: dict[int, int] = {}
+        counted: dict[int, dict[int, int]] = {OWN: {}, SHARED: {}}
+        before = {OWN: 0, SHARED: 0}
         left = ONE
         for context in contexts([*request.text, *path], self.depth - 1)[:0:-1]:
+            tier = min(len(context), len(CLAIM) - 1)
             for source, counts, counted_now in trees:
-                newest = list(reversed(counts.followers.get(context, {}).items()))[: self.max_followers]
-                seen = [(token, n) for token, n in newest if token not in banned]
-                if not seen:
-                    continue
                 total = counts.occurred(context) - (0 if path else counted_now)
-                total -= sum(n for token, n in newest if token in banned)
-                total = max(total, sum(n for _, n in seen))
-                kept_back = int(KEPT_BACK[min(len(context), len(KEPT_BACK) - 1)]) * len(seen)
-                scale = (left << 20) // (total * UNIT + LATEST + kept_back)
-                for i, (token, n) in enumerate(seen):
-                    given = ((n * UNIT + (LATEST if i == 0 else 0)) * scale) >> 20
-                    probs[token] = probs.get(token, 0) + given
+                followers = counts.followers.get(context, {})
+                if before[source] and total <= before[source]:
+                    continue
+                newest = list(reversed(followers.items()))[: self.max_followers]
+                seen = {token: n for token, n in newest if token not in banned}
+                total = max(total - sum(n for token, n in newest if token in banned), sum(seen.values()))
+                fresh = {token: n - counted[source].get(token, 0) for token, n in seen.items()}
+                fresh = {token: n for token, n in fresh.items() if n > 0}
+                counted[source] |= seen
+                for token in seen:
+                    probs.setdefault(token, 0)
                     sources.setdefault(token, source)
-                    left -= given
+                if fresh:
+                    latest = LATEST if source == OWN and newest[0][0] in fresh else 0
+                    whole = max(total - before[source], sum(fresh.values())) * UNIT + latest
+                    whole += int(KEPT_BACK[tier]) * len(fresh)
+                    scale = (((left * int(CLAIM[tier])) >> 8) << 20) // whole
+                    for token, n in fresh.items():
+                        given = ((n * UNIT + (latest if token == newest[0][0] else 0)) * scale) >> 20
+                        probs[token] += given
+                        left -= given
+                before[source] = total
             if left < ENOUGH:
                 break
         return [(token, prob, sources[token]) for token, prob in probs.items()]

@@ -58,7 +58,7 @@ def keep(x, m, slot, node, length):
 
 @kernel
 def context_at(ho, m, p, context):
-    """Tokens + 1 up to position `p`, newest first, into `context`, at most its length, up to a placeholder; how many."""
+    """Tokens + 1 up to position `p`, newest first, into `context`, to its length or a placeholder; how many."""
     n = 0
     while p >= 0 and n < len(context):
         value = m[ho[S_TEXT] + p]
