@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from .arena import (
-    COUNT_ROW,
-    counts_component,
-    mixer_component,
-    offers_component,
     BLOCK,
+    COUNT_ROW,
     MAX_EOS,
     MAX_ORDERS,
     TRIE_NODE_NBYTES,
     Component,
     arena_nbytes,
+    counts_component,
     digest63,
+    mixer_component,
+    offers_component,
     requests_component,
     store_block_nbytes,
     store_component,
@@ -232,7 +232,7 @@ class TrieConfig(CacheConfig):
     """
 
     depth: int = 8
-    max_followers: int = 32
+    max_followers: int = 16
     max_nodes: int | None = None
 
     def __post_init__(self) -> None:
