@@ -6,9 +6,9 @@ probabilities, which are ratios of counts; a match of L tokens drafts at most `m
 `max_spec_offset`. The best score of either tree wins, ties go to the longer match and to the local tree. The
 released code and vLLM 0.33.0 differ in these points:
 
-- Arctic forgets one whole response when `max_cached_requests` is exceeded, and none for its size. Here the
-  oldest responses go until an eighth of both bounds is free, and the tree is built anew, in which equal
-  counts may come in another order.
+- Arctic forgets one whole response when `max_cached_requests` is exceeded, and none for its size. Here the oldest
+  responses go until an eighth of the bound is free, and the tree is built anew, in which equal counts may come in
+  another order: with 64 responses kept, about one draft in a hundred is another one. Without eviction all are equal.
 - vLLM gives a request up that is absent from one batch and starts it afresh without its prompt's
   continuation; here absence changes nothing. An id that is used again does not evict the response of its
   namesake.
