@@ -84,8 +84,8 @@ def check_text(arena: Arena, name: str, vocab_size: int) -> None:
     meta = arena.section(name, S_META).reshape(n_blocks, META)
     _within(f"{name}: writer of a block", meta[:, M_WRITER], 0, 0)
     _within(f"{name}: free link of a block", meta[:, M_FREE], 0, 0)
+    _within(f"{name}: link of a block", meta[:, [M_NEXT, M_PREV]], 0, n_blocks)
     for here, back in ((M_NEXT, M_PREV), (M_PREV, M_NEXT)):
-        _within(f"{name}: link of a block", meta[:, here], 0, n_blocks)
         linked = np.flatnonzero(meta[:, here])
         if (meta[meta[linked, here] - 1, back] != linked + 1).any():
             raise SnapshotError(f"{name}: blocks are not linked both ways")
