@@ -25,6 +25,7 @@ FULL = {
     "eos_ids": [7, 9],
     "sampling": {"temperature": 0.5},
     "spec": {"accept_lengths": [2, 1]},
+    "retokenised": "both",
     "prompt": "text is dropped",
     "prompt_ids": [1, -1, 2],
     "output_ids": [0, 2147483646],
@@ -42,7 +43,7 @@ def plain(trace):
     ragged = {
         name: [getattr(trace, name)[i].tolist() for i in range(len(trace))] for name in ("prompt", "output", "eos")
     }
-    labels = ("session", "finish_reason", "category", "sampling", "spec")
+    labels = ("session", "finish_reason", "category", "sampling", "spec", "retokenised")
     return ragged | {name: getattr(trace, name).tolist() for name in labels} | {
         "ids": trace.ids, "turn": trace.turn.tolist(), "arrival": np.nan_to_num(trace.arrival, nan=-1).tolist()
     }  # fmt: skip
@@ -59,6 +60,7 @@ def test_every_field_is_read(tmp_path):
         "category": ["chat", None],
         "sampling": ['{"temperature":0.5}', None],
         "spec": ['{"accept_lengths":[2,1]}', None],
+        "retokenised": ["both", None],
         "ids": ("r1", "1"),
         "turn": [3, -1],
         "arrival": [12.5, -1],
@@ -108,6 +110,7 @@ def test_content_decides_not_the_suffix(tmp_path):
         ({**FULL, "timestamp": "noon"}, r'field timestamp: got "noon", allowed a number of seconds'),
         ({**FULL, "session": [1]}, r"field session: got \[1\], allowed a string"),
         ({**FULL, "finish_reason": {"type": "stop"}}, r'field finish_reason: got \{"type":"stop"\}'),
+        ({**FULL, "retokenised": True}, r"field retokenised: got true, allowed one of prompt, output, both"),
         ({**FULL, "eos_ids": [-2]}, r"field eos_ids\[0\]: got -2"),
         ({"prompt_ids": [1]}, r"row 2: field output_ids is missing"),
         ({"prompt": "a", "output": "b"}, r"row 2: field prompt_ids is missing.*text alone.*tokenised"),
@@ -251,6 +254,7 @@ def test_concat_of_nothing():
         ({"output": Ragged(np.array([-1], np.int32), np.array([0, 1]))}, "output: got ids from -1"),
         ({"output": Ragged(np.array([1], np.int64), np.array([0, 1]))}, "output: got int64 tokens"),
         ({"prompt": Ragged(np.array([1], np.int32), np.array([0, 2]))}, "prompt.offsets"),
+        ({"retokenised": Labels.of(["all"])}, "retokenised: got 'all', allowed prompt, output, both"),
         ({"session": Labels(np.array([1], np.int32), ("a",))}, "session: needs 1 codes"),
     ],
 )

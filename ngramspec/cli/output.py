@@ -136,6 +136,8 @@ def caveats(runs: list[dict[str, Any]]) -> list[str]:
             found[f"{name}: {run['unused_tokens']:,} recorded tokens stand behind an EOS and were not replayed"] = None
         if run["skipped_rows"]:
             found[f"{name}: {run['skipped_rows']} bad rows were left out"] = None
+        if run.get("retokenised_rows"):
+            found[f"{name}: {run['retokenised_rows']} requests re-tokenised from text, which usually flatters"] = None
         if run["config"]["warm_up"]:
             found[f"{name}: warmed up with {', '.join(run['config']['warm_up'])}"] = None
         if run["config"]["concurrency"] > 1:

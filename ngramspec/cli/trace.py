@@ -67,6 +67,7 @@ def described(facts: dict[str, Any]) -> list[list[str]]:
         ["categories", listed(f"{name or '(none)'} {n}" for name, n in facts["categories"].items())],
         ["finish reasons", listed(f"{name or '(none)'} {n}" for name, n in facts["finish_reasons"].items())],
         ["eos ids", listed(str(i) for i in facts["eos_ids"]) or "none recorded"],
+        ["re-tokenised from text", listed(f"{part} of {n}" for part, n in facts["retokenised"].items()) or "none"],
         ["last tokens", listed(f"{token} ({n} requests)" for token, n in facts["final_tokens"].items())],
         [f"output {GRAM}-grams in the own prompt", percent(facts["repeats"]["in_own_prompt"])],
         [f"output {GRAM}-grams in earlier outputs", percent(facts["repeats"]["in_earlier_outputs"])],

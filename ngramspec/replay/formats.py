@@ -21,7 +21,7 @@ from .trace import Labels, Ragged, Trace
 NPZ_VERSION = 1
 
 _RAGGED = ("prompt", "output", "eos")
-_LABELS = ("session", "finish_reason", "category", "sampling", "spec")
+_LABELS = ("session", "finish_reason", "category", "sampling", "spec", "retokenised")
 
 
 def read(path: str | os.PathLike[str], *, skip_bad: bool = False) -> Trace:
@@ -133,7 +133,9 @@ def _read_npz(path: Path, file: IO[bytes]) -> Trace:
             parts: dict[str, Any] = {"name": path.name, "turn": data["turn"], "arrival": data["arrival"]}
             parts["ids"] = tuple(meta["ids"])
             parts |= {name: Ragged(data[name], data[f"{name}_offsets"]) for name in _RAGGED}
-            parts |= {name: Labels(data[name], tuple(meta[name])) for name in _LABELS}
+            # Traces written before rows could be marked as re-tokenised do not have that part.
+            labels = [name for name in _LABELS if name != "retokenised" or name in meta]
+            parts |= {name: Labels(data[name], tuple(meta[name])) for name in labels}
     except (KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise TraceError(f"{path}: not a trace written by ngramspec, or damaged ({error})") from None
     try:

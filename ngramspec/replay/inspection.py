@@ -45,6 +45,7 @@ def inspect(trace: Trace) -> dict[str, Any]:
         "finish_reasons": _counts(trace.finish_reason.tolist()),
         "eos_ids": list(trace.eos_ids),
         "final_tokens": dict(final.most_common(3)),
+        "retokenised": _counts([value for value in trace.retokenised.tolist() if value]),
         "repeated_rows": len(trace) - len({_key(trace, row) for row in range(len(trace))}),
         "repeats": _repeats(trace),
     }
@@ -69,6 +70,9 @@ def remarks(facts: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("note", "later turns do not repeat earlier ones: these sessions may not be dialogues"))
     if facts["placeholders"]:
         found.append(("note", f"{facts['placeholders']} placeholder ids in prompts: nothing is matched across them"))
+    if facts["retokenised"]:
+        parts = ", ".join(f"{part} of {n}" for part, n in facts["retokenised"].items())
+        found.append(("note", f"re-tokenised from text ({parts}): ids may differ from those served, which flatters"))
     if facts["repeated_rows"]:
         found.append(("note", f"{facts['repeated_rows']} requests stand in it more than once, token for token"))
     if facts["skipped_rows"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import numpy as np
@@ -32,6 +32,7 @@ class Row(msgspec.Struct):
     eos_ids: list[Token] | None = None
     sampling: Any = None
     spec: Any = None
+    retokenised: Literal["prompt", "output", "both"] | None = None
 
 
 ALLOWED = {
@@ -44,6 +45,7 @@ ALLOWED = {
     "category": "a string or null",
     "finish_reason": "a string or null",
     "eos_ids": f"a list of integers from 0 to {MAX_TOKEN_ID} or null",
+    "retokenised": "one of prompt, output, both, or null",
 }
 
 _PATH = re.compile(r"at `\$\.?([^`]*)`")
@@ -126,6 +128,7 @@ class Rows:
             eos=Ragged.of([row.eos_ids or [] for row in rows]),
             sampling=Labels.of(_text(row.sampling) for row in rows),
             spec=Labels.of(_text(row.spec) for row in rows),
+            retokenised=Labels.of(row.retokenised for row in rows),
             n_skipped=self.n_skipped,
             skipped=tuple(self.messages),
         )
@@ -149,6 +152,7 @@ def row_dict(trace: Trace, row: int) -> dict[str, Any]:
         "eos_ids": trace.eos[row].tolist() or None,
         "sampling": _parsed(trace.sampling[row]),
         "spec": _parsed(trace.spec[row]),
+        "retokenised": trace.retokenised[row],
         "prompt_ids": trace.prompt[row].tolist(),
         "output_ids": trace.output[row].tolist(),
     }

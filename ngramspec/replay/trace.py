@@ -18,6 +18,9 @@ Float64 = NDArray[np.float64]
 #: Largest token id that a trace may hold.
 MAX_TOKEN_ID = 2**31 - 2
 
+#: What `Trace.retokenised` may say of a row.
+RETOKENISED = ("prompt", "output", "both")
+
 
 def _freeze(holder: Any, *names: str) -> None:
     """Put read-only views in the place of a frozen dataclass's arrays; the caller's own arrays stay as they are."""
@@ -132,6 +135,8 @@ class Trace:
         Ids that end each row's output; empty where not recorded.
     sampling, spec : Labels
         Sampling parameters and speculation counters as JSON text, if recorded.
+    retokenised : Labels
+        `"prompt"`, `"output"` or `"both"` where ids were made from text, and so may differ from those served.
     n_skipped : int
         Bad rows left out by a reader.
     skipped : tuple of str
@@ -150,10 +155,13 @@ class Trace:
     eos: Ragged
     sampling: Labels
     spec: Labels
+    retokenised: Labels = Labels.of(())
     n_skipped: int = 0
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not len(self.retokenised.codes):
+            object.__setattr__(self, "retokenised", Labels(np.full(len(self), -1, np.int32)))
         _freeze(self, "turn", "arrival")
         _check(self)
 
@@ -164,6 +172,11 @@ class Trace:
     def eos_ids(self) -> tuple[int, ...]:
         """Every id that ends some row's output, ascending."""
         return tuple(np.unique(self.eos.tokens).tolist())
+
+    @property
+    def n_retokenised(self) -> int:
+        """Rows of which some ids were made from text."""
+        return int((self.retokenised.codes >= 0).sum())
 
     def select(self, rows: Sequence[int] | NDArray[Any]) -> Trace:
         """A trace of the given rows (indices or a mask), in the given order."""
@@ -217,10 +230,12 @@ def _check(trace: Trace) -> None:
         low = np.iinfo(np.int32).min if name == "prompt" else 0
         if len(tokens) and not low <= tokens.min() <= tokens.max() <= MAX_TOKEN_ID:
             raise TraceError(f"{name}: got ids from {tokens.min()} to {tokens.max()}, allowed {low} to {MAX_TOKEN_ID}")
-    for name in ("session", "finish_reason", "category", "sampling", "spec"):
+    for name in ("session", "finish_reason", "category", "sampling", "spec", "retokenised"):
         labels: Labels = getattr(trace, name)
         codes = labels.codes
         if len(codes) != n or (n and not -1 <= codes.min() <= codes.max() < len(labels.names)):
             raise TraceError(f"{name}: needs {n} codes from -1 to {len(labels.names) - 1}")
+    if unknown := sorted(set(trace.retokenised.names) - set(RETOKENISED)):
+        raise TraceError(f"retokenised: got {unknown[0]!r}, allowed {', '.join(RETOKENISED)}")
     if len(trace.turn) != n or len(trace.arrival) != n:
         raise TraceError(f"turn, arrival: got {len(trace.turn)} and {len(trace.arrival)} entries, need {n}")
