@@ -1,0 +1,99 @@
+"""What a reader has to know before believing a report: the caveats that apply to its trace and runs."""
+
+from __future__ import annotations
+
+from ..inspection import inspect, remarks
+from .figure import percent
+from .group import Group, Run
+
+
+def caveats(group: Group, notes: str = "") -> list[str]:
+    """Sentences, the most general first.
+
+    Parameters
+    ----------
+    group : Group
+        Runs of one trace.
+    notes : str
+        Where the recording comes from, in the caller's words; takes the place of what is otherwise unknown.
+    """
+    found = [
+        "Accepted tokens are exact, not modelled: a draft that depends on the past alone is accepted as often as the "
+        "recorded tokens agree with it, at any temperature, as long as your model wrote the record.",
+        notes
+        or "The trace does not say whose token ids it holds. If they were made from text by a tokenizer, the model's "
+        "own choice of tokens may have differed, which usually flatters drafting; if another model or a person wrote "
+        "the outputs, your model's acceptance will differ.",
+        *_order(group),
+        *_start(group.runs),
+        *_money(group),
+        "Served outputs can differ from a replay in two ways that no record shows: numerics change with the shape of a "
+        "batch, and some engines relax penalties inside a verify step or accept below what rejection sampling would.",
+        *_record(group),
+    ]
+    if group.trace is not None:
+        found += [f"{text[0].upper()}{text[1:]}." for kind, text in remarks(inspect(group.trace)) if kind != "ok"]
+    return found
+
+
+def _order(group: Group) -> list[str]:
+    config = group.runs[0]["config"]
+    if config["share"] == "none":
+        return ["Nothing is shared between requests, so that the order of requests does not matter."]
+    at_a_time = config["concurrency"]
+    running = "one request at a time" if at_a_time == 1 else f"{at_a_time} requests at a time, step by step"
+    return [
+        f"The replay ran {running}, in the order of the file, not at recorded times. Under another order or load "
+        "the drafter would have known more or less of other requests: fewer of them finished means less to share."
+    ]
+
+
+def _start(runs: list[Run]) -> list[str]:
+    warm = runs[0]["config"]["warm_up"]
+    found = []
+    if warm:
+        found.append(f"Every drafter had first seen {', '.join(warm)}: these are numbers of a warm start.")
+    else:
+        found.append(
+            "Every drafter started cold, with nothing known. The first requests pull the means down; a server that has "
+            "run for a while does better by what requests share."
+        )
+    if any(run.get("upper_bound") for run in runs):
+        found.append("The warm-up holds requests of this very trace: the numbers are an upper bound, nothing more.")
+    return found
+
+
+def _money(group: Group) -> list[str]:
+    if any(run.get("modelled_speedup") for run in group.runs):
+        return [
+            "Speed-ups are modelled from step times, not measured, and uncalibrated until the same model reproduces "
+            "your server's tokens a second without speculation within 5 %."
+        ]
+    return [
+        "No cost model was given: how much faster decoding gets is not known from here, only how many steps it takes. "
+        "Drafters' CPU time is shown but charged nowhere."
+        + (
+            " Where settings are named by what verification costs, a straight line stands for an engine's step times."
+            if len(group.all_runs) > len(group.runs)
+            else ""
+        )
+    ]
+
+
+def _record(group: Group) -> list[str]:
+    found = []
+    first = group.runs[0]
+    past = max(run["unjudged_tokens"] / run["drafted_tokens"] for run in group.drafting) if group.drafting else 0.0
+    if past:
+        found.append(
+            f"Up to {percent(past)} of a drafter's tokens lie past the end of a record, where nobody knows what would "
+            "have been accepted; they count as drafted, never as accepted."
+        )
+    if first["unused_tokens"]:
+        found.append(f"{first['unused_tokens']:,} recorded tokens stand behind an end or limit and were not replayed.")
+    if any(run["config"]["verify_width"] is None for run in group.runs):
+        found.append(
+            "Verified tokens are counted without padding: an engine that verifies one width for all requests, or runs "
+            "captured sizes, pays for more."
+        )
+    return found

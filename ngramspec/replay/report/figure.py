@@ -1,0 +1,157 @@
+"""What a report is made of: figures and tables that name how their numbers came about, and how figures look."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io
+
+from ...errors import ConfigError
+
+#: How a number can have come about: on a GPU, on a CPU (counts and drafters' times), from a cost model, from elsewhere.
+KINDS = ("measured-gpu", "measured-cpu", "modelled", "read")
+
+#: Colours that stay apart for colour-blind readers and in grey, and marks that tell the same apart without colour.
+COLOURS = ("#1f4e8c", "#c4621a", "#2b8a78", "#8a4f9e", "#b08a1e", "#5b6670", "#a83246", "#4f9bc9", "#6b7f2a", "#333333")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon", "hexagon", "bowtie")
+GREY, LIGHT = "#8b929a", "#d9dde1"
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
+
+#: Lets the page decide the width; a finger that scrolls past a figure must not zoom into it.
+PLOT_CONFIG = {"displayModeBar": False, "responsive": True, "scrollZoom": False}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of a table.
+
+    Attributes
+    ----------
+    headers : list of str
+        Heads of the columns.
+    rows : list of list of str
+        One list a row.
+    left : int
+        So many first columns are text, the others numbers.
+    """
+
+    headers: list[str]
+    rows: list[list[str]]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure or a table of the report.
+
+    Attributes
+    ----------
+    key : str
+        Name within its chapter.
+    title : str
+        One line.
+    kind : str
+        How its numbers came about, one of `KINDS`.
+    caption : str
+        What is shown and how to read it.
+    figure : plotly figure, optional
+        What is drawn.
+    table : Table, optional
+        What is tabulated.
+    """
+
+    key: str
+    title: str
+    kind: str
+    caption: str
+    figure: Any = None
+    table: Table | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"{self.key}: got kind {self.kind!r}, allowed {', '.join(KINDS)}")
+
+    def drawing(self, chapter: int) -> str:
+        """The figure as HTML, its element named after the chapter too."""
+        html_of: str = plotly.io.to_html(
+            self.figure,
+            config=PLOT_CONFIG,
+            include_plotlyjs=False,
+            full_html=False,
+            div_id=f"{self.key}-{chapter}",
+            default_height=f"{self.figure.layout.height}px",
+        )
+        return html_of
+
+
+def draw(
+    key: str, title: str, kind: str, traces: Sequence[Any], caption: str, *, height: int = 380, **layout: Any
+) -> Exhibit:
+    """A Plotly figure in the report's look.
+
+    Parameters
+    ----------
+    key, title, kind, caption
+        See `Exhibit`.
+    traces : sequence of plotly traces
+        What is drawn.
+    height : int
+        Pixels.
+    **layout
+        Settings of Plotly's layout, laid over the common ones.
+    """
+    axis = {"gridcolor": LIGHT, "zeroline": False, "linecolor": GREY, "automargin": True, "fixedrange": True}
+    figure = go.Figure(list(traces))
+    figure.update_layout(
+        height=height,
+        font={"family": FONT, "size": 13, "color": "#2a2e33"},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        margin={"l": 8, "r": 12, "t": 12, "b": 8},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        hoverlabel={"font": {"family": FONT, "size": 13}},
+        dragmode=False,
+        xaxis=axis,
+        yaxis=axis,
+    )
+    figure.update_layout(**layout)
+    return Exhibit(key, title, kind, caption, figure=figure)
+
+
+def count_of(value: float | None, digits: int) -> str:
+    """A number for a cell; a dash for None."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share for a cell or sentence; a dash for None."""
+    return "–" if value is None else f"{round(100 * value, digits):g} %"
+
+
+def label(name: str) -> str:
+    """A recorded name, safe within a figure: Plotly reads a little HTML in its texts."""
+    shown = name or "(none)"
+    return html.escape(shown if len(shown) <= 40 else shown[:37] + "...")
+
+
+def kind_of(runs: Sequence[dict[str, Any]]) -> str:
+    """The kind of the runs' numbers; runs of several kinds have no place in one exhibit."""
+    kinds = sorted({str(run["kind"]) for run in runs})
+    if len(kinds) != 1:
+        raise ConfigError(f"runs of one trace must be of one kind, got {', '.join(kinds) or 'none'}")
+    return kinds[0]
+
+
+def colour(names: Sequence[str], name: str) -> str:
+    """The colour of one of several names; a drafter keeps its colour in all figures of a page."""
+    return COLOURS[list(names).index(name) % len(COLOURS)]
+
+
+def symbol(names: Sequence[str], name: str) -> str:
+    """The mark of one of several names."""
+    return SYMBOLS[list(names).index(name) % len(SYMBOLS)]

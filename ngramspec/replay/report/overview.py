@@ -1,0 +1,153 @@
+"""How long accepted runs were, and how much faster that is where step times are known, by drafter and category."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from .figure import GREY, Exhibit, Table, colour, count_of, draw, kind_of, label, percent, symbol
+from .group import Group, Run, settings, width
+
+
+def accept_lengths(group: Group) -> Exhibit:
+    """Accept length by drafter, with its interval."""
+    runs = [run for run in group.runs if run["accept_length"]]
+    return draw(
+        "accept-length",
+        "Accept length by drafter",
+        kind_of(runs),
+        [_bars(group, runs, "accept_length", "%{x:.3f} tokens a step")],
+        "Tokens emitted a verify step, the model's own one included; 1 is decoding without speculation. The whiskers "
+        "are the 95 % interval, from drawing whole sessions at random.",
+        height=80 + 44 * len(runs),
+        xaxis_title="accept length, tokens a step",
+        yaxis={"autorange": "reversed", "showgrid": False},
+        shapes=[_line_at_one()],
+        showlegend=False,
+    )
+
+
+def speedups(group: Group) -> Exhibit | None:
+    """Modelled speed-up by drafter, where a cost model was given."""
+    runs = [run for run in group.runs if run.get("modelled_speedup")]
+    if not runs:
+        return None
+    return draw(
+        "speed-up",
+        "Modelled speed-up by drafter",
+        "modelled",
+        [_bars(group, runs, "modelled_speedup", "%{x:.2f} ×")],
+        f"Tokens a second over those without speculation, from the cost model “{_profile(runs[0])}”. Uncalibrated "
+        "until the model reproduces your measured tokens a second without speculation within 5 %.",
+        height=80 + 44 * len(runs),
+        xaxis_title="times as fast as without speculation",
+        yaxis={"autorange": "reversed", "showgrid": False},
+        shapes=[_line_at_one()],
+        showlegend=False,
+    )
+
+
+def by_category(group: Group, value: str = "accept_length") -> Exhibit | None:
+    """Accept length, or modelled speed-up, of each category; None where the trace names none."""
+    names = [run["drafter"] for run in group.runs]
+    categories = {name for run in group.runs for name, part in run["by_category"].items() if part.get(value)}
+    if not categories - {""} or group.main is None:
+        return None
+    main = group.main["by_category"]
+    order = sorted(categories, key=lambda name: main.get(name, {}).get(value) or 0.0)
+    traces = []
+    for run in group.runs:
+        parts = [(name, run["by_category"].get(name, {})) for name in order]
+        points = [(name, part) for name, part in parts if part.get(value)]
+        traces.append(
+            go.Scatter(
+                x=[part[value] for _, part in points],
+                y=[label(name) for name, _ in points],
+                customdata=[[part["requests"], part["steps"]] for _, part in points],
+                name=label(run["drafter"]),
+                mode="markers",
+                marker={
+                    "size": 11,
+                    "color": GREY if not run["drafted_tokens"] else colour(names, run["drafter"]),
+                    "symbol": symbol(names, run["drafter"]),
+                },
+                hovertemplate="%{y}: %{x:.2f}<br>%{customdata[0]} requests, %{customdata[1]} steps",
+            )
+        )
+    modelled = value != "accept_length"
+    return draw(
+        "speed-up-by-category" if modelled else "by-category",
+        "Modelled speed-up by category" if modelled else "Accept length by category",
+        "modelled" if modelled else kind_of(group.runs),
+        traces,
+        "Each kind of request in the trace, the one with most to gain on top. Categories are the trace's own.",
+        height=140 + 32 * len(order),
+        xaxis_title="times as fast as without speculation" if modelled else "accept length, tokens a step",
+        shapes=[_line_at_one()],
+    )
+
+
+def numbers(group: Group) -> Exhibit:
+    """The main numbers in a table, for readers without figures."""
+    rows = []
+    for run in group.runs:
+        interval = run["accept_length_interval_95"]
+        rows.append(
+            [
+                run["drafter"] + (" (upper bound)" if run.get("upper_bound") else ""),
+                settings(run),
+                count_of(run["accept_length"], 3),
+                "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
+                count_of(width(run), 2),
+                percent(run["accept_rate"]),
+                percent(run["draft_coverage"]),
+                count_of(run["draft_us_per_step"] if run["drafted_tokens"] else None, 2),
+            ]
+        )
+    headers = ["drafter", "settings", "accept length", "95 % interval", "verified a step", "accept rate"]
+    return Exhibit(
+        "numbers",
+        "The same in numbers",
+        kind_of(group.runs),
+        "“Verified a step” is what the model has to run: the drafted tokens and the last committed one, padding "
+        "included. Accept rate is accepted over drafted tokens.",
+        table=Table([*headers, "steps with a draft", "draft µs a step"], rows, left=2),
+    )
+
+
+def _bars(group: Group, runs: list[Run], value: str, hover: str) -> Any:
+    names = [run["drafter"] for run in group.runs]
+    intervals = [run.get(f"{value}_interval_95") or [run[value]] * 2 for run in runs]
+    return go.Scatter(
+        x=[run[value] for run in runs],
+        y=[label(run["drafter"]) for run in runs],
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - run[value] for run, (_, high) in zip(runs, intervals, strict=True)],
+            "arrayminus": [run[value] - low for run, (low, _) in zip(runs, intervals, strict=True)],
+            "color": GREY,
+            "thickness": 1.5,
+            "width": 5,
+        },
+        mode="markers+text",
+        text=[f"{run[value]:.2f}" for run in runs],
+        textposition="top center",
+        cliponaxis=False,
+        marker={
+            "size": 12,
+            "color": [GREY if not run["drafted_tokens"] else colour(names, run["drafter"]) for run in runs],
+            "symbol": [symbol(names, run["drafter"]) for run in runs],
+        },
+        hovertemplate=f"%{{y}}: {hover}<extra></extra>",
+    )
+
+
+def _line_at_one() -> dict[str, Any]:
+    line = {"color": GREY, "width": 1.5, "dash": "dot"}
+    return {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line, "layer": "below"}
+
+
+def _profile(run: Run) -> str:
+    return str(run["config"].get("cost", {}).get("name", "given"))
