@@ -221,7 +221,7 @@ def judge(counts, row, draft, step, request):
     judged = [i for i, depth in enumerate(depths) if depth <= left]
     counts["rows"][row] += Counter(
         steps=1, emitted=len(step.emitted), accepted=len(step.accepted), drafted=len(draft),
-        with_draft=int(len(draft) > 0), unjudged=len(draft) - len(judged),
+        with_draft=int(len(draft) > 0), unjudged=len(draft) - len(judged), verified=1 + len(draft),
     )  # fmt: skip
     counts["reason"][int(draft.reason)] += 1
     counts["depth"].update((depth, "steps") for depth in {depths[i] for i in judged})

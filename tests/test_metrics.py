@@ -54,17 +54,18 @@ def test_pooled_ratios_and_means(naive):
 
 
 def test_pooled_is_not_the_mean_over_requests():
-    per_row = np.array([[1, 4, 3, 3, 1, 0], [3, 3, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    per_row = np.array([[1, 4, 3, 3, 1, 0, 4], [3, 3, 0, 0, 0, 0, 3], [0, 0, 0, 0, 0, 0, 0]])
     total = metrics.totals(per_row)
     assert total["accept_length"] == 7 / 4
     assert total["accept_length_per_request_mean"] == (4 + 1) / 2
     assert total["requests"] == 3
 
 
-def test_padding_is_verified_too():
-    per_row = np.array([[5, 9, 4, 20, 5, 0]])
-    assert metrics.totals(per_row)["verified_tokens"] == 25
-    assert metrics.totals(per_row, verify_width=12)["verified_tokens"] == 60
+def test_padding_is_verified_too(naive):
+    settings = {"max_draft": 3, "topology": "chain"}
+    padded = run(make_trace(TWO), naive, Options(**settings, verify_width=12))
+    uniform = run(make_trace(TWO), naive, Options(**settings, shape="sglang"))
+    assert (padded["verified_tokens"], uniform["verified_tokens"]) == (2 * 12, 2 * 4)
 
 
 def test_drafts_past_the_end_are_neither_accepted_nor_rejected(naive):

@@ -29,7 +29,7 @@ options = st.builds(
 def test_counts_equal_the_naive_loop(trace, options):
     counts = simulate(trace, NaiveLookup(), options)
     naive = naive_replay(trace, NaiveLookup(), options)
-    names = ("steps", "emitted", "accepted", "drafted", "with_draft", "unjudged")
+    names = ("steps", "emitted", "accepted", "drafted", "with_draft", "unjudged", "verified")
     assert counts.per_row.tolist() == [[row[name] for name in names] for row in naive["rows"]]
     assert counts.per_depth.tolist()[1:] == [
         [naive["depth"][depth, what] for what in ("steps", "accepted")] for depth in range(1, options.max_draft + 1)

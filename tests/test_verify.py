@@ -77,7 +77,7 @@ class Arrays:
         sources = np.zeros((self.n, self.width), np.int8)
         counts = (np.zeros((self.width + 1, 2), np.int64), np.zeros((5, 2), np.int64), np.zeros(7, np.int64))
         return verify_batch(
-            self.n, self.outputs, self.tokens, self.parents, sources, self.n_draft, np.zeros(self.n, np.int32),
+            self.n, -1, self.outputs, self.tokens, self.parents, sources, self.n_draft, np.zeros(self.n, np.int32),
             self.state, self.remaining, self.depths, self.emitted, self.offsets, self.per_row, *counts,
         )  # fmt: skip
 

@@ -11,8 +11,11 @@ from .._jit import kernel
 POS, END, LIMIT, ROW = range(4)
 
 #: Columns of `per_row`, one row a recorded request.
-STEPS, EMITTED, ACCEPTED, DRAFTED, STEPS_WITH_DRAFT, UNJUDGED = range(6)
-N_COUNTS = 6
+STEPS, EMITTED, ACCEPTED, DRAFTED, STEPS_WITH_DRAFT, UNJUDGED, VERIFIED = range(7)
+N_COUNTS = 7
+
+#: Columns of `per_row_ms`: modelled time of the steps, and of decoding the same tokens without speculation.
+STEP_MS, PLAIN_MS = range(2)
 
 #: Bins of predicted probability in `calibrate_batch`, and the columns of each.
 N_BINS = 10
@@ -23,6 +26,7 @@ BIN_N, BIN_PREDICTED_Q30, BIN_EMITTED = range(3)
 @kernel
 def verify_batch(
     n,
+    width,
     outputs,
     tokens,
     parents,
@@ -42,8 +46,9 @@ def verify_batch(
     """Verify the drafts of `n` requests, advance `state`, and return (tokens emitted, requests ended).
 
     `emitted` and `offsets` receive the emitted tokens as `accept_batch` wants them, `remaining` what may still be
-    emitted where the engine knows it. `per_depth[d]` counts steps whose draft reached depth d within the record, and
-    those that accepted there; `per_source[s]` drafted tokens within the record, and accepted ones. `depths` is scratch.
+    emitted where the engine knows it. `width` is what every draft is padded to, -1 where none is. `per_depth[d]` counts
+    steps whose draft reached depth d within the record, and those that accepted there; `per_source[s]` drafted tokens
+    within the record, and accepted ones. `depths` is scratch.
     """
     total = 0
     n_ended = 0
@@ -90,8 +95,21 @@ def verify_batch(
         per_row[row, DRAFTED] += drafted
         per_row[row, STEPS_WITH_DRAFT] += drafted > 0
         per_row[row, UNJUDGED] += unjudged
+        per_row[row, VERIFIED] += 1 + (drafted if width < 0 else width)
         per_reason[reason[i]] += 1
     return total, n_ended
+
+
+@kernel
+def charge_batch(n, step_ms, plain_ms, state, offsets, per_row_ms):
+    """Share the time of a step among its `n` requests, and that of plain steps that emit the same tokens.
+
+    Call after `verify_batch`: `plain_ms` is counted once for each token that it says a request emitted.
+    """
+    for i in range(n):
+        row = state[i, ROW]
+        per_row_ms[row, STEP_MS] += step_ms / n
+        per_row_ms[row, PLAIN_MS] += plain_ms / n * (offsets[i + 1] - offsets[i])
 
 
 @kernel

@@ -1,5 +1,7 @@
 """Replay of recorded traces: what a drafter would have drafted, and what of it would have been accepted, exactly."""
 
+from ..drafting.budget import Budget, Plan
+from ..drafting.cost import CostModel
 from .drafters import DRAFTERS, Facts, build
 from .formats import read, write
 from .inspection import inspect
@@ -10,10 +12,13 @@ from .verify import Verified, verify
 
 __all__ = [
     "DRAFTERS",
+    "Budget",
+    "CostModel",
     "Counts",
     "Facts",
     "Labels",
     "Options",
+    "Plan",
     "Ragged",
     "Trace",
     "Verified",

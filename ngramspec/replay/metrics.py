@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..draft import ONE_Q30, Reason, Source
 from ..kernels.verify import (
@@ -16,9 +17,12 @@ from ..kernels.verify import (
     DRAFTED,
     EMITTED,
     N_BINS,
+    PLAIN_MS,
+    STEP_MS,
     STEPS,
     STEPS_WITH_DRAFT,
     UNJUDGED,
+    VERIFIED,
 )
 from .simulator import Counts
 from .trace import Int64, Labels, Trace
@@ -26,13 +30,16 @@ from .trace import Int64, Labels, Trace
 #: Resamples behind an interval.
 N_RESAMPLES = 1000
 
+#: How a speed-up is shown until the cost model reproduces measured tokens a second without speculation.
+UNCALIBRATED = "modelled, uncalibrated"
+
 
 def ratio(part: float, whole: float) -> float | None:
     """`part / whole`; None where there is nothing to divide by."""
     return part / whole if whole else None
 
 
-def totals(per_row: Int64, verify_width: int | None = None) -> dict[str, Any]:
+def totals(per_row: Int64) -> dict[str, Any]:
     """Pooled counts and ratios of some rows.
 
     `accept_rate` is accepted tokens over all real drafted tokens, those past the end of a record (`unjudged_tokens`)
@@ -46,7 +53,7 @@ def totals(per_row: Int64, verify_width: int | None = None) -> dict[str, Any]:
         "steps": steps,
         "emitted_tokens": total[EMITTED],
         "drafted_tokens": drafted,
-        "verified_tokens": steps + drafted if verify_width is None else steps * verify_width,
+        "verified_tokens": total[VERIFIED],
         "accepted_tokens": total[ACCEPTED],
         "unjudged_tokens": total[UNJUDGED],
         "accept_length": ratio(total[EMITTED], steps),
@@ -58,32 +65,72 @@ def totals(per_row: Int64, verify_width: int | None = None) -> dict[str, Any]:
     }
 
 
-def by_category(per_row: Int64, category: Labels, verify_width: int | None = None) -> dict[str, dict[str, Any]]:
-    """`totals` of each category, and of rows without one under `""`."""
+def by_category(counts: Counts, category: Labels) -> dict[str, dict[str, Any]]:
+    """`totals` of each category, and of rows without one under `""`; and the modelled speed-up if steps were priced."""
     names = [(code, name) for code, name in enumerate(category.names)] + [(-1, "")]
-    groups = {name: per_row[category.codes == code] for code, name in names}
-    return {name: totals(rows, verify_width) for name, rows in groups.items() if len(rows)}
+    groups = {name: category.codes == code for code, name in names}
+    priced = counts.per_row_ms.any()
+    return {
+        name: totals(counts.per_row[rows]) | ({"modelled_speedup": speedup(counts.per_row_ms[rows])} if priced else {})
+        for name, rows in groups.items()
+        if rows.any()
+    }
 
 
 def interval(trace: Trace, per_row: Int64, seed: int) -> list[float] | None:
-    """95 % bootstrap interval of the pooled accept length, whole sessions drawn with replacement.
+    """95 % bootstrap interval of the pooled accept length; see `ratio_interval`."""
+    return ratio_interval(trace, per_row[:, [EMITTED, STEPS]], seed)
 
-    Rows without a session are sessions of their own. None where fewer than two sessions have steps.
+
+def ratio_interval(trace: Trace, pairs: NDArray[Any], seed: int) -> list[float] | None:
+    """95 % bootstrap interval of a ratio of sums, whole sessions drawn with replacement.
+
+    Rows without a session are sessions of their own. None where fewer than two sessions have anything to divide by.
+
+    Parameters
+    ----------
+    trace : Trace
+        Names the session of each row.
+    pairs : [n_rows, 2]
+        What each row adds to the sum above the line, and below.
+    seed : int
+        Seed of the draws.
     """
     alone = trace.session.codes < 0
     group = np.where(alone, len(trace.session.names) + np.cumsum(alone), trace.session.codes)
     sums = np.zeros((int(group.max(initial=0)) + 1, 2))
-    np.add.at(sums, group, per_row[:, [EMITTED, STEPS]])
+    np.add.at(sums, group, pairs)
     sums = sums[sums[:, 1] > 0]
     if len(sums) < 2:
         return None
     random = np.random.Generator(np.random.PCG64(seed))
-    lengths = np.empty(N_RESAMPLES)
+    ratios = np.empty(N_RESAMPLES)
     for i in range(N_RESAMPLES):
-        emitted, steps = sums[random.integers(0, len(sums), len(sums))].sum(0)
-        lengths[i] = emitted / steps
-    low, high = np.quantile(lengths, [0.025, 0.975])
+        above, below = sums[random.integers(0, len(sums), len(sums))].sum(0)
+        ratios[i] = above / below
+    low, high = np.quantile(ratios, [0.025, 0.975])
     return [float(low), float(high)]
+
+
+def speedup(per_row_ms: NDArray[np.float64]) -> float | None:
+    """Modelled time without speculation over that with it, for the same tokens; both are sums over the rows."""
+    total = per_row_ms.sum(0).tolist()
+    return ratio(total[PLAIN_MS], total[STEP_MS])
+
+
+def modelled(trace: Trace, counts: Counts, seed: int) -> dict[str, Any]:
+    """Speed-up by a cost model, with its interval, and tokens a second of all requests together."""
+    emitted, (step_ms, plain_ms) = int(counts.per_row[:, EMITTED].sum()), counts.per_row_ms.sum(0).tolist()
+    return {
+        "modelled_speedup": speedup(counts.per_row_ms),
+        "modelled_speedup_interval_95": ratio_interval(trace, counts.per_row_ms[:, [PLAIN_MS, STEP_MS]], seed),
+        "modelled": {
+            "kind": "modelled",
+            "label": UNCALIBRATED,
+            "tokens_per_second": ratio(1000 * emitted, step_ms),
+            "tokens_per_second_plain": ratio(1000 * emitted, plain_ms),
+        },
+    }
 
 
 def by_depth(per_depth: Int64) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,15 +87,11 @@ def run(
     for earlier in warm_up:
         simulate(earlier, cache, replace(options, calibration=False))
     counts = simulate(trace, cache, options, on_progress)
-    config = asdict(options) | facts.settings() | {"seed": seed, "warm_up": [earlier.name for earlier in warm_up]}
-    return summary(trace, drafter, cache, counts, config, options.verify_width) | (
-        {"upper_bound": True} if repeated else {}
-    )
+    config = options.describe() | facts.settings() | {"seed": seed, "warm_up": [earlier.name for earlier in warm_up]}
+    return summary(trace, drafter, cache, counts, config) | ({"upper_bound": True} if repeated else {})
 
 
-def summary(
-    trace: Trace, drafter: str, cache: Cache, counts: Counts, config: dict[str, Any], verify_width: int | None
-) -> dict[str, Any]:
+def summary(trace: Trace, drafter: str, cache: Cache, counts: Counts, config: dict[str, Any]) -> dict[str, Any]:
     """Name the numbers of one replay.
 
     Parameters
@@ -109,14 +105,14 @@ def summary(
     counts : Counts
         What was counted.
     config : dict
-        Every setting; `seed` is read from it.
-    verify_width : int, optional
-        See `Options`.
+        Every setting; `seed` is read from it, and whether steps were priced.
     """
     stats = cache.stats()
     result: dict[str, Any] = {"drafter": drafter, "trace": trace.name, "kind": "measured-cpu", "config": config}
-    result |= metrics.totals(counts.per_row, verify_width)
+    result |= metrics.totals(counts.per_row)
     result["accept_length_interval_95"] = metrics.interval(trace, counts.per_row, config["seed"])
+    if "cost" in config:
+        result |= metrics.modelled(trace, counts, config["seed"])
     result |= metrics.timings(counts)
     result |= {
         "prompt_tokens": counts.prompt_tokens,
@@ -124,13 +120,14 @@ def summary(
         "prefill_tokens": counts.prefill_tokens,
         "unused_tokens": counts.unused_tokens,
         "skipped_rows": trace.n_skipped,
+        "retokenised_rows": trace.n_retokenised,
         "cache_bytes": cache.nbytes,
         "cached_tokens": stats.get("own_tokens", 0) + stats.get("shared_tokens", 0),
         "stats": stats,
         "empty_drafts": metrics.empty_drafts(counts.per_reason),
         "by_depth": metrics.by_depth(counts.per_depth),
         "by_source": metrics.by_source(counts.per_source),
-        "by_category": metrics.by_category(counts.per_row, trace.category, verify_width),
+        "by_category": metrics.by_category(counts, trace.category),
     }
     if config["calibration"]:
         result["calibration"] = metrics.calibration(counts.bins)

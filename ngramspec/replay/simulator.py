@@ -8,19 +8,25 @@ when the request starts and belongs to no step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import perf_counter_ns
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..caches.base import Cache, Share
 from ..draft import DraftBatch, Reason, Source, Topology
+from ..drafting.budget import Budget
+from ..drafting.cost import CostModel
 from ..errors import ConfigError
-from ..kernels.verify import END, N_BINS, N_COUNTS, POS, ROW, calibrate_batch, verify_batch
+from ..kernels.verify import END, N_BINS, N_COUNTS, POS, ROW, calibrate_batch, charge_batch, verify_batch
 from .schedule import Schedule
 from .trace import Int32, Int64, Trace
 from .verify import output_ends
+
+#: What an engine verifies in one step: every draft as it is; chains as they are; the same width for every request.
+Shape = Literal["ideal", "vllm", "sglang"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +54,13 @@ class Options:
         None: one more than was drafted.
     calibration : bool
         Compare predicted probabilities with what was emitted.
+    shape : {"ideal", "vllm", "sglang"}
+        What the engine verifies: any draft as it is; chains as they are; or one width for the whole batch, shorter
+        drafts padded, which is `max_draft` unless `budget` chooses it.
+    budget : Budget, optional
+        Shortens each step's drafts to what is worth verifying. None: all that was drafted is verified.
+    cost : CostModel, optional
+        Step times behind a modelled speed-up. None: those of `budget`, if it has any.
 
     Raises
     ------
@@ -64,9 +77,12 @@ class Options:
     max_tokens: int | None = None
     verify_width: int | None = None
     calibration: bool = False
+    shape: Shape = "ideal"
+    budget: Budget | None = None
+    cost: CostModel | None = None
 
     def __post_init__(self) -> None:
-        Topology.parse(self.topology)
+        topology = Topology.parse(self.topology)
         for name, low, high in (("max_draft", 0, 4096), ("concurrency", 1, 65_536)):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name}: got {getattr(self, name)}, allowed {low} to {high}")
@@ -80,6 +96,38 @@ class Options:
             raise ConfigError(
                 f"verify_width: got {self.verify_width}, needs at least max_draft + 1 = {self.max_draft + 1}"
             )
+        if self.shape not in get_args(Shape):
+            raise ConfigError(f"shape: got {self.shape!r}, allowed {', '.join(get_args(Shape))}")
+        if self.shape == "vllm" and topology != Topology.CHAIN:
+            raise ConfigError("topology: got 'tree', but shape 'vllm' verifies chains only; take 'chain'")
+        if self.verify_width is not None and (self.shape != "ideal" or self.budget is not None):
+            raise ConfigError("verify_width: has no effect with a shape or a budget, which set the width; leave it out")
+        if self.budget is not None and self.budget.uniform_width != (self.shape == "sglang"):
+            uniform = "one width for the whole batch" if self.shape == "sglang" else "drafts of different lengths"
+            raise ConfigError(
+                f"budget: shape {self.shape!r} verifies {uniform}; take uniform_width={self.shape == 'sglang'}"
+            )
+
+    @property
+    def plan(self) -> Budget | None:
+        """The budget applied to each step; a shape of uniform width has one even where none was asked for."""
+        if self.budget is None and self.shape == "sglang":
+            return Budget(max_draft=self.max_draft, uniform_width=True)
+        return self.budget
+
+    @property
+    def step_cost(self) -> CostModel | None:
+        """The cost model that prices steps."""
+        return self.cost if self.cost is not None or self.budget is None else self.budget.cost
+
+    def describe(self) -> dict[str, Any]:
+        """Settings as JSON can hold them; `cost` and `budget` only where there are any."""
+        found = {item.name: getattr(self, item.name) for item in fields(self)}
+        found |= {
+            "budget": self.budget and self.budget.describe(),
+            "cost": self.step_cost and self.step_cost.describe(),
+        }
+        return {name: value for name, value in found.items() if value is not None or name not in ("budget", "cost")}
 
 
 @dataclass(frozen=True)
@@ -88,8 +136,9 @@ class Counts:
 
     Attributes
     ----------
-    per_row : int64[n_rows, 6]
-        Steps, emitted, accepted and drafted tokens, steps with a draft, and tokens drafted past the end of the record.
+    per_row : int64[n_rows, 7]
+        Steps, emitted, accepted and drafted tokens, steps with a draft, tokens drafted past the end of the record, and
+        tokens that the engine computed, padding included.
     per_depth : int64[max_draft + 1, 2]
         Steps that drafted to this depth within the record, and those that accepted there (row 0 is unused).
     per_source : int64[n_sources, 2]
@@ -98,6 +147,9 @@ class Counts:
         Steps by `Reason`.
     bins : int64[10, 3]
         Calibration: nodes, sum of predictions (30 fractional bits), emitted; zero unless asked for.
+    per_row_ms : float64[n_rows, 2]
+        Modelled milliseconds of the steps, each shared evenly by its batch, and of emitting the same tokens without
+        speculation in a batch as large; zero without a cost model.
     prompt_tokens, prefill_tokens, unused_tokens : int
         Tokens ingested from prompts, first tokens that came from prefill, recorded tokens behind an EOS or limit.
     draft_ns, accept_ns, ingest_ns : int
@@ -109,6 +161,7 @@ class Counts:
     per_source: Int64
     per_reason: Int64
     bins: Int64
+    per_row_ms: NDArray[np.float64]
     prompt_tokens: int = 0
     prefill_tokens: int = 0
     unused_tokens: int = 0
@@ -125,6 +178,7 @@ class Counts:
             per_source=np.zeros((len(Source), 2), np.int64),
             per_reason=np.zeros(len(Reason), np.int64),
             bins=np.zeros((N_BINS, 3), np.int64),
+            per_row_ms=np.zeros((n_rows, 2)),
         )
 
 
@@ -207,7 +261,7 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
     batch = Batch(min(options.concurrency, max(1, len(trace))), options.max_draft)
     schedule = Schedule(trace)
     clock = perf_counter_ns
-    draft_ns = accept_ns = ingest_ns = prompt_tokens = prefill_tokens = n_done = 0
+    draft_ns = accept_ns = ingest_ns = prompt_tokens = prefill_tokens = n_done = kv_tokens = 0
 
     def finish(row: int) -> None:
         nonlocal n_done
@@ -223,6 +277,8 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
              counts.per_reason)  # fmt: skip
     judged = (outputs, draft.tokens, draft.parents, draft.path_q30, draft.n_draft, state, batch.depths, counts.bins)
     emitted, last = batch.emitted, len(trace)
+    budget, cost = options.plan, options.step_cost
+    width = -1 if options.verify_width is None else options.verify_width - 1
     while True:
         while batch.n < len(batch.slots) and (row := schedule.start()) >= 0:
             prompt, request, session = prompts[prompt_at[row] : prompt_at[row + 1]], str(row), trace.session[row]
@@ -240,6 +296,7 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
                 pos += 1
             if pos < end:
                 batch.add(slot, pos, end, limits[row], row)
+                kv_tokens += len(prompt) + 1
             else:
                 finish(row)
         n = batch.n
@@ -250,10 +307,19 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
         while not n_ended:
             t0 = clock()
             draft_batch(slots, draft, max_draft=max_draft, topology=topology, min_prob=min_prob, remaining=remaining)
+            if budget is not None:
+                plan = budget.apply(draft, n, kv_tokens)
+                if budget.uniform_width:
+                    width = plan.width
             t1 = clock()
             if calibration:
                 calibrate_batch(n, *judged)
-            n_emitted, n_ended = verify_batch(n, *fixed)
+            n_emitted, n_ended = verify_batch(n, width, *fixed)
+            if cost is not None:
+                n_tokens = n * (1 + width) if width >= 0 else n + int(draft.n_draft[:n].sum())
+                step_ms = cost.step_ms(n_tokens, n, kv_tokens) + cost.exposed_ms(n)
+                charge_batch(n, step_ms, cost.decode_ms(n, kv_tokens), state, offsets, counts.per_row_ms)
+            kv_tokens += n_emitted
             tokens = emitted[:n_emitted]
             t2 = clock()
             accept_batch(slots, tokens, offsets)
@@ -261,6 +327,7 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
             draft_ns += t1 - t0
             accept_ns += t3 - t2
         for row in batch.remove_ended():
+            kv_tokens -= prompt_at[row + 1] - prompt_at[row] + ends[row] - starts[row]
             finish(row)
         if on_progress:
             on_progress(n_done)
