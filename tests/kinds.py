@@ -30,6 +30,9 @@ class Kind:
         Tokens of an unshared prompt that it keeps ahead of a shared output, only to match.
     exact : dict, optional
         Settings with which it reports the longest match there is while few places compete.
+    learns : bool
+        Whether it learns from outcomes: then probabilities, and which token goes first, depend on all that was emitted
+        before, and emitted text counts more than prompts.
     """
 
     build: Callable[..., Any]
@@ -38,6 +41,7 @@ class Kind:
     max_match: int = 0
     shared_context: int = 0
     exact: dict[str, Any] | None = None
+    learns: bool = False
 
 
 def _null(max_requests: int = 256, **unused: Any) -> NullCache:
@@ -52,7 +56,7 @@ KINDS = {
     "none": Kind(_null),
     "rolling-hash": _over(HashConfig, RollingHashCache, max_match=32, shared_context=8, exact={"max_hops": 64}),
     "suffix-trie": _over(TrieConfig, SuffixTrieCache, max_match=7, shared_context=7, exact={}),
-    "ngramspec": _over(DrafterConfig, Drafter, max_match=32, shared_context=8, exact={"max_hops": 64}),
+    "ngramspec": _over(DrafterConfig, Drafter, max_match=32, shared_context=8, exact={"max_hops": 64}, learns=True),
 }
 
 #: Those that draft.

@@ -113,7 +113,8 @@ class Runner:
     def same(self, ids, max_draft):
         one, *others = (self.cache.draft(i, max_draft=max_draft) for i in ids)
         for other in others:
-            assert (one.tokens.tolist(), one.probs.tolist()) == (other.tokens.tolist(), other.probs.tolist())
+            assert one.tokens.tolist() == other.tokens.tolist()
+            assert KINDS[self.name].learns or one.probs.tolist() == other.probs.tolist()
 
     def check(self, really):
         assert really

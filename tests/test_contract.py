@@ -74,14 +74,16 @@ def test_random_calls_keep_every_promise(name, roomy):
 @every_cache
 @given(prompt=some.texts(max_size=20), outputs=st.lists(some.texts(max_size=6), max_size=3), keep=st.integers(0, 99))
 def test_a_truncated_request_drafts_as_a_fresh_one_with_its_text(name, prompt, outputs, keep):
-    cache = make(name)
+    cache = make(name, capacity_tokens=65_536)
     text = [*prompt, *chain(*outputs)]
     n_tokens = keep % (len(text) + 1)
     cache.begin("cut", prompt, share="none")
     for tokens in outputs:
         cache.accept("cut", tokens)
     cache.truncate("cut", n_tokens)
-    cache.begin("fresh", text[:n_tokens], share="none")
+    cache.begin("fresh", text[: min(n_tokens, len(prompt))], share="none")
+    if n_tokens > len(prompt):
+        cache.accept("fresh", text[len(prompt) : n_tokens])
     for more in ([], [1], text[n_tokens:]):
         if more:
             cache.accept("cut", more)
@@ -134,6 +136,9 @@ def test_a_batch_is_accepted_as_its_requests_one_by_one(name, lives, emitted):
     slots = live(batch, lives)
     live(single, lives)
     rows = list(zip(sorted(slots), emitted))
+    if KINDS[name].learns:  # from what was known when a request drafted, or else when it accepts
+        for cache in (batch, single):
+            drafts(cache, [slots[i] for i, _ in rows])
     flat = np.array([token for _, tokens in rows for token in tokens], np.int32)
     offsets = np.cumsum([0, *(len(tokens) for _, tokens in rows)]).astype(np.int32)
     batch.accept_batch(np.array([slots[i] for i, _ in rows], np.int32), flat, offsets)
@@ -222,7 +227,7 @@ def test_equal_calls_give_equal_state_in_any_process(name):
 @drafting_caches
 def test_a_refused_draft_is_not_repeated_before_progress(name):
     """Every first token of a wide draft, not just the best ones."""
-    cache = make(name, vocab_size=64, eos_ids=())
+    cache = make(name, vocab_size=64, eos_ids=(), **KINDS[name].exact)
     prompt = [token for follower in range(1, 13) for token in (0, follower)] + [0]
     cache.begin("a", prompt)
     refused = set()
