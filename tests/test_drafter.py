@@ -15,9 +15,13 @@ VOCAB = 60_000
 
 def drafter(**settings: object) -> ns.Drafter:
     """A small drafter."""
-    return ns.Drafter(
-        ns.DrafterConfig(**{"capacity_tokens": 60_000, "vocab_size": VOCAB, "max_requests": 8, **settings})
-    )
+    defaults = {"capacity_tokens": 60_000, "vocab_size": VOCAB, "max_requests": 8}
+    return ns.Drafter(ns.DrafterConfig(**{**defaults, **settings}))
+
+
+def random_text(seed: int, n_ids: int, n_tokens: int) -> np.ndarray:
+    """Token ids drawn evenly."""
+    return np.random.default_rng(seed).integers(0, n_ids, n_tokens)
 
 
 def serve(cache: ns.Cache, request_id: str, prompt, output, **how) -> tuple[int, int, list[int]]:
