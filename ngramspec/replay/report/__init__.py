@@ -2,6 +2,6 @@
 
 from .page import write_report
 from .recommendation import advice
-from .sweep import budgets
+from .sweep import batches, budgets
 
-__all__ = ["advice", "budgets", "write_report"]
+__all__ = ["advice", "batches", "budgets", "write_report"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..inspection import inspect, remarks
 from .figure import percent
 from .group import Group, Run
+from .overview import step_times
 
 
 def caveats(group: Group, notes: str = "") -> list[str]:
@@ -20,10 +21,7 @@ def caveats(group: Group, notes: str = "") -> list[str]:
     found = [
         "Accepted tokens are exact, not modelled: a draft that depends on the past alone is accepted as often as the "
         "recorded tokens agree with it, at any temperature, as long as your model wrote the record.",
-        notes
-        or "The trace does not say whose token ids it holds. If they were made from text by a tokenizer, the model's "
-        "own choice of tokens may have differed, which usually flatters drafting; if another model or a person wrote "
-        "the outputs, your model's acceptance will differ.",
+        notes or _authorship(group.runs[0]),
         *_order(group),
         *_start(group.runs),
         *_money(group),
@@ -32,8 +30,20 @@ def caveats(group: Group, notes: str = "") -> list[str]:
         *_record(group),
     ]
     if group.trace is not None:
-        found += [f"{text[0].upper()}{text[1:]}." for kind, text in remarks(inspect(group.trace)) if kind != "ok"]
+        # Said already, and better: what re-tokenised rows mean.
+        told = [text for kind, text in remarks(inspect(group.trace)) if kind != "ok" and "re-tokenised" not in text]
+        found += [f"{text[0].upper()}{text[1:]}." for text in told]
     return found
+
+
+def _authorship(run: Run) -> str:
+    n = run["retokenised_rows"]
+    marked = f"{n:,} of {run['requests']:,} requests are" if n else "No request is"
+    return (
+        f"{marked} marked as re-tokenised. Where ids were made from text by a tokenizer, the model's own choice of "
+        "tokens may have differed, which usually flatters drafting. If another model or a person wrote the outputs, "
+        "your model's acceptance will differ."
+    )
 
 
 def _order(group: Group) -> list[str]:
@@ -64,20 +74,24 @@ def _start(runs: list[Run]) -> list[str]:
 
 
 def _money(group: Group) -> list[str]:
-    if any(run.get("modelled_speedup") for run in group.runs):
-        return [
-            "Speed-ups are modelled from step times, not measured, and uncalibrated until the same model reproduces "
-            "your server's tokens a second without speculation within 5 %."
-        ]
-    return [
-        "No cost model was given: how much faster decoding gets is not known from here, only how many steps it takes. "
-        "Drafters' CPU time is shown but charged nowhere."
-        + (
-            " Where settings are named by what verification costs, a straight line stands for an engine's step times."
-            if len(group.all_runs) > len(group.runs)
-            else ""
+    priced = [run for run in group.all_runs if run.get("modelled_speedup")]
+    found = []
+    if priced:
+        found.append(
+            "Speed-ups are modelled from step times, not measured, and uncalibrated until the same step times "
+            f"reproduce your server's tokens a second without speculation within 5 %. {step_times(priced[0])}"
         )
-    ]
+    if not group.runs[0].get("modelled_speedup"):
+        found.append(
+            "The drafters are compared without step times of your engine: how much faster decoding gets is not known "
+            "from here, only how many steps it takes. Their CPU time is shown but not charged."
+        )
+        if group.swept:
+            found.append(
+                "Where settings are named by what verification costs, a straight line stands for an engine's step "
+                "times, and the best of several settings was picked on the very trace that judges them."
+            )
+    return found
 
 
 def _record(group: Group) -> list[str]:
@@ -91,7 +105,7 @@ def _record(group: Group) -> list[str]:
         )
     if first["unused_tokens"]:
         found.append(f"{first['unused_tokens']:,} recorded tokens stand behind an end or limit and were not replayed.")
-    if any(run["config"]["verify_width"] is None for run in group.runs):
+    if first["config"]["verify_width"] is None and first["config"]["shape"] == "ideal":
         found.append(
             "Verified tokens are counted without padding: an engine that verifies one width for all requests, or runs "
             "captured sizes, pays for more."

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...caches.base import Cache
 from ...draft import Draft, DraftBatch
+from ...drafting.budget import Budget
+from ...drafting.cost_file import parse
 from ...kernels.verify import EMITTED, STEPS
 from ..drafters import Facts, build
 from ..simulator import Options, simulate
@@ -23,7 +25,7 @@ N_SHOWN, MIN_STEPS = 2, 8
 N_CONTEXT = 12
 
 #: Settings of a run that decide its drafts; those that only decide what is counted are left out.
-SETTINGS = ("max_draft", "topology", "min_prob", "concurrency", "share", "max_tokens")
+SETTINGS = ("max_draft", "topology", "min_prob", "concurrency", "share", "max_tokens", "shape")
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def watch(trace: Trace, run: dict[str, Any], decode: Callable[[list[int]], str] 
     facts = Facts(**{name: config[name] for name in Facts.__dataclass_fields__})
     # A run's settings hold all ids that end an output; those of the trace itself end each row by its own.
     eos_ids = None if tuple(facts.eos_ids) == trace.eos_ids else tuple(facts.eos_ids)
-    options = Options(**{name: config[name] for name in SETTINGS}, eos_ids=eos_ids)
+    options = Options(**{name: config[name] for name in SETTINGS}, eos_ids=eos_ids, budget=_budget(config))
     watcher = Watcher(build(run["drafter"], facts))
     # `Watcher` answers to every name of the protocol; a type checker cannot see through `__getattr__`.
     per_row = simulate(trace, cast(Cache, watcher), options).per_row
@@ -169,6 +171,15 @@ def watch(trace: Trace, run: dict[str, Any], decode: Callable[[list[int]], str] 
     best = [_example(trace, row, per_row, watcher.most.get(row), "most", decode) for row in order[:n]]
     worst = [_example(trace, row, per_row, watcher.least.get(row), "least", decode) for row in order[::-1][:n]]
     return Watched(per_row, best, worst)
+
+
+def _budget(config: dict[str, Any]) -> Budget | None:
+    """The budget that a run's settings describe."""
+    told = config.get("budget")
+    if told is None:
+        return None
+    cost = None if told["cost"] is None else parse(config["cost"])
+    return Budget(**(told | {"cost": cost, "widths": tuple(told["widths"])}))
 
 
 def _example(

@@ -10,10 +10,8 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
+from ...drafting.cost import KINDS
 from ...errors import ConfigError
-
-#: How a number can have come about: on a GPU, on a CPU (counts and drafters' times), from a cost model, from elsewhere.
-KINDS = ("measured-gpu", "measured-cpu", "modelled", "read")
 
 #: Colours that stay apart for colour-blind readers and in grey, and marks that tell the same apart without colour.
 COLOURS = ("#1f4e8c", "#c4621a", "#2b8a78", "#8a4f9e", "#b08a1e", "#5b6670", "#a83246", "#4f9bc9", "#6b7f2a", "#333333")
@@ -56,7 +54,7 @@ class Exhibit:
     title : str
         One line.
     kind : str
-        How its numbers came about, one of `KINDS`.
+        How its numbers came about, one of `drafting.cost.KINDS`.
     caption : str
         What is shown and how to read it.
     figure : plotly figure, optional

@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from .figure import GREY, Exhibit, Table, colour, draw, kind_of, label, percent, symbol
-from .group import Group, Run, settings, width
+from .group import Group, Run, settings, sized_by_cost, width
 
 #: What one more verified token of a request adds to a step, as a share of a step without speculation.
 PRICES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -14,11 +14,10 @@ PRICES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 def frontier(group: Group) -> Exhibit:
     """Accept length against verified tokens, every run a point, budgets of one drafter and manner on a line."""
     names = [run["drafter"] for run in group.runs]
-    lines: dict[tuple[str, str, bool], list[Run]] = {}
-    for run in group.all_runs:
+    lines: dict[tuple[str, str, str], list[Run]] = {}
+    for run in group.frontier:
         if run["drafted_tokens"]:
-            by_threshold = run["config"]["min_prob"] > 0
-            lines.setdefault((run["drafter"], run["config"]["topology"], by_threshold), []).append(run)
+            lines.setdefault((run["drafter"], run["config"]["topology"], _manner(run)), []).append(run)
     several = len({topology for _, topology, _ in lines}) > 1
     traces = [
         go.Scatter(
@@ -30,9 +29,9 @@ def frontier(group: Group) -> Exhibit:
             hovertemplate="without speculation<extra></extra>",
         )
     ]
-    for (drafter, topology, by_threshold), runs in lines.items():
+    for (drafter, topology, manner), runs in lines.items():
         runs = sorted(runs, key=width)
-        name = label(drafter) + (f", {topology}" if several else "") + (", by probability" if by_threshold else "")
+        name = ", ".join([label(drafter), *([topology] if several else []), *([manner] if manner else [])])
         traces.append(
             go.Scatter(
                 x=[width(run) for run in runs],
@@ -40,15 +39,15 @@ def frontier(group: Group) -> Exhibit:
                 text=[settings(run) for run in runs],
                 name=name,
                 mode="lines+markers",
-                line={"color": colour(names, drafter), "width": 2, "dash": "dash" if by_threshold else "solid"},
-                marker={"size": 9, "symbol": symbol(names, drafter) + ("-open" if by_threshold else "")},
+                line={"color": colour(names, drafter), "width": 2, "dash": "dash" if manner else "solid"},
+                marker={"size": 9, "symbol": symbol(names, drafter) + ("-open" if manner else "")},
                 hovertemplate="%{text}<br>accept length %{y:.2f} at %{x:.2f} verified<extra>" + name + "</extra>",
             )
         )
     return draw(
         "frontier",
         "What a larger budget buys",
-        kind_of(group.all_runs),
+        kind_of(group.frontier),
         traces,
         "Higher and further left is better: more tokens emitted for fewer verified. Points of one line differ in how "
         "many tokens they may draft; where a draft is sized by probability, in the probability at which it stops.",
@@ -59,6 +58,12 @@ def frontier(group: Group) -> Exhibit:
     )
 
 
+def _manner(run: Run) -> str:
+    """How the size of a step's draft is decided; nothing where it is fixed."""
+    by_threshold = run["config"]["min_prob"] > 0 or (run["config"].get("budget") or {}).get("mode") == "threshold"
+    return "by cost" if sized_by_cost(run) else "by probability" if by_threshold else ""
+
+
 def at_price(run: Run, price: float) -> float:
     """Speed-up when a step takes `1 + price * (verified - 1)` times a step without speculation."""
     return float(run["accept_length"] / (1.0 + price * (width(run) - 1.0)))
@@ -66,7 +71,7 @@ def at_price(run: Run, price: float) -> float:
 
 def best_at(group: Group, price: float) -> Run | None:
     """The run that is fastest at a price; None where none gains."""
-    judged = [run for run in group.all_runs if run["accept_length"] and run["drafted_tokens"]]
+    judged = [run for run in group.frontier if run["drafted_tokens"] and not sized_by_cost(run)]
     found = max(judged, key=lambda run: at_price(run, price), default=None)
     return found if found is not None and at_price(found, price) > 1.02 else None
 

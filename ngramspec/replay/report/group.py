@@ -33,6 +33,27 @@ class Group:
     trace: Trace | None
 
     @property
+    def frontier(self) -> list[Run]:
+        """Runs of any budget, with as many requests at a time as the compared ones."""
+        at_a_time = self.runs[0]["config"]["concurrency"]
+        return [run for run in self.all_runs if run["config"]["concurrency"] == at_a_time]
+
+    @property
+    def swept(self) -> bool:
+        """There are budgets to choose from."""
+        return len(self.frontier) > len(self.runs)
+
+    @property
+    def batches(self) -> dict[tuple[str, str], list[Run]]:
+        """Priced runs with one drafter and budget at several batch sizes, ascending."""
+        found: dict[tuple[str, str], dict[int, Run]] = {}
+        for run in self.all_runs:
+            if run.get("modelled_speedup") and run["drafted_tokens"]:
+                runs = found.setdefault((run["drafter"], settings(run)), {})
+                runs.setdefault(run["config"]["concurrency"], run)
+        return {key: [runs[size] for size in sorted(runs)] for key, runs in found.items() if len(runs) > 1}
+
+    @property
     def drafting(self) -> list[Run]:
         """Compared runs that drafted something."""
         return [run for run in self.runs if run["drafted_tokens"]]
@@ -77,6 +98,21 @@ def width(run: Run) -> float:
 
 def settings(run: Run) -> str:
     """The settings that a reader would have to set, in words."""
-    config = run["config"]
-    text = f"{config['topology']}, max_draft {config['max_draft']}"
-    return text + (f", min_prob {config['min_prob']:g}" if config["min_prob"] else "")
+    config, budget = run["config"], run["config"].get("budget") or {}
+    parts = [config["topology"], f"max_draft {config['max_draft']}"]
+    if config["min_prob"]:
+        parts.append(f"min_prob {config['min_prob']:g}")
+    if budget.get("mode") == "cost":
+        parts.append("sized by cost")
+    elif budget:
+        parts.append(
+            f"at most {budget['max_draft']}" if budget["mode"] == "fixed" else f"down to {budget['min_prob']:g}"
+        )
+    if config["shape"] != "ideal":
+        parts.append(f"as {config['shape']} verifies")
+    return ", ".join(parts)
+
+
+def sized_by_cost(run: Run) -> bool:
+    """Drafts were sized by step times, so that the run says nothing about other step times."""
+    return (run["config"].get("budget") or {}).get("mode") == "cost"

@@ -38,13 +38,56 @@ def speedups(group: Group) -> Exhibit | None:
         "Modelled speed-up by drafter",
         "modelled",
         [_bars(group, runs, "modelled_speedup", "%{x:.2f} ×")],
-        f"Tokens a second over those without speculation, from the cost model “{_profile(runs[0])}”. Uncalibrated "
-        "until the model reproduces your measured tokens a second without speculation within 5 %.",
+        f"Tokens a second over those without speculation, {requests_at_a_time(runs[0])}. {step_times(runs[0])}",
         height=80 + 44 * len(runs),
         xaxis_title="times as fast as without speculation",
         yaxis={"autorange": "reversed", "showgrid": False},
         shapes=[_line_at_one()],
         showlegend=False,
+    )
+
+
+def by_batch(group: Group) -> Exhibit | None:
+    """Modelled speed-up over the number of requests at a time; None where runs of one size alone were priced."""
+    lines = group.batches
+    if not lines:
+        return None
+    names = [run["drafter"] for run in group.runs]
+    dashes, seen = ("solid", "dash", "dot", "dashdot"), dict.fromkeys(names, 0)
+    traces = []
+    for (drafter, budget), runs in lines.items():
+        sizes = [run["config"]["concurrency"] for run in runs]
+        traces.append(
+            go.Scatter(
+                x=sizes,
+                y=[run["modelled_speedup"] for run in runs],
+                error_y=_whiskers(runs, "modelled_speedup", GREY),
+                name=f"{label(drafter)}: {budget}",
+                mode="lines+markers",
+                line={"color": colour(names, drafter), "width": 2, "dash": dashes[seen[drafter] % len(dashes)]},
+                marker={"size": 9, "symbol": symbol(names, drafter) + ("-open" if seen[drafter] else "")},
+                hovertemplate="batch %{x}: %{y:.2f} ×<extra></extra>",
+            )
+        )
+        seen[drafter] += 1
+    batches = sorted({run["config"]["concurrency"] for runs in lines.values() for run in runs})
+    first = next(iter(lines.values()))[0]
+    return draw(
+        "speed-up-by-batch",
+        "Modelled speed-up by batch size",
+        "modelled",
+        traces,
+        "Tokens a second over those without speculation in a batch as large. The larger the batch, the more a verified "
+        f"token costs. Whiskers are 95 % intervals. {step_times(first)}",
+        height=400 + 18 * len(lines),
+        xaxis={
+            "title": "requests at a time",
+            "type": "log",
+            "tickvals": batches,
+            "ticktext": [str(n) for n in batches],
+        },
+        yaxis={"title": "times as fast as without speculation"},
+        shapes=[_line_at_one(vertical=False)],
     )
 
 
@@ -118,19 +161,10 @@ def numbers(group: Group) -> Exhibit:
 
 def _bars(group: Group, runs: list[Run], value: str, hover: str) -> Any:
     names = [run["drafter"] for run in group.runs]
-    intervals = [run.get(f"{value}_interval_95") or [run[value]] * 2 for run in runs]
     return go.Scatter(
         x=[run[value] for run in runs],
         y=[label(run["drafter"]) for run in runs],
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [high - run[value] for run, (_, high) in zip(runs, intervals, strict=True)],
-            "arrayminus": [run[value] - low for run, (low, _) in zip(runs, intervals, strict=True)],
-            "color": GREY,
-            "thickness": 1.5,
-            "width": 5,
-        },
+        error_x=_whiskers(runs, value, GREY),
         mode="markers+text",
         text=[f"{run[value]:.2f}" for run in runs],
         textposition="top center",
@@ -144,10 +178,37 @@ def _bars(group: Group, runs: list[Run], value: str, hover: str) -> Any:
     )
 
 
-def _line_at_one() -> dict[str, Any]:
-    line = {"color": GREY, "width": 1.5, "dash": "dot"}
-    return {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": line, "layer": "below"}
+def _whiskers(runs: list[Run], value: str, colour_of: str) -> dict[str, Any]:
+    intervals = [run.get(f"{value}_interval_95") or [run[value]] * 2 for run in runs]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - run[value] for run, (_, high) in zip(runs, intervals, strict=True)],
+        "arrayminus": [run[value] - low for run, (low, _) in zip(runs, intervals, strict=True)],
+        "color": colour_of,
+        "thickness": 1.5,
+        "width": 5,
+    }
 
 
-def _profile(run: Run) -> str:
-    return str(run["config"].get("cost", {}).get("name", "given"))
+def _line_at_one(vertical: bool = True) -> dict[str, Any]:
+    along, across = ("y", "x") if vertical else ("x", "y")
+    ends = {f"{across}0": 1, f"{across}1": 1, f"{along}0": 0, f"{along}1": 1, f"{along}ref": "paper"}
+    return {"type": "line", "line": {"color": GREY, "width": 1.5, "dash": "dot"}, "layer": "below", **ends}
+
+
+def requests_at_a_time(run: Run) -> str:
+    """Batch size, in words."""
+    n = run["config"]["concurrency"]
+    return "one request at a time" if n == 1 else f"{n} requests at a time"
+
+
+def step_times(run: Run) -> str:
+    """Where the step times behind a speed-up come from, and what they are worth."""
+    cost = run["config"]["cost"]
+    note = f", {cost['note']}" if cost["note"] else ""
+    charged = f"{cost['exposed_us']:g} µs a request and step" if cost["exposed_us"] else "nothing"
+    return (
+        f"Step times: {cost['name']} (kind {cost['kind']}{note}); drafting is charged with {charged}. Uncalibrated: "
+        "these step times have not been shown to reproduce a server's tokens a second without speculation."
+    )

@@ -99,15 +99,15 @@ def _chapter(group: Group, notes: str, decode: Callable[[list[int]], str] | None
         watched = watch(group.trace, main, decode)
     made: list[Exhibit | None] = []
     if main is not None:
-        swept = len(group.all_runs) > len(group.runs)
         made = [
             overview.speedups(group),
             overview.accept_lengths(group),
             overview.numbers(group),
+            overview.by_batch(group),
             overview.by_category(group, "modelled_speedup"),
             overview.by_category(group),
             frontier.frontier(group) if group.drafting else None,
-            frontier.prices(group) if swept and not main.get("modelled_speedup") else None,
+            frontier.prices(group) if group.swept and not main.get("modelled_speedup") else None,
             calibration.reliability(group),
             drafts.positions(group),
             drafts.sources(group),

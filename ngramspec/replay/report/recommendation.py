@@ -72,8 +72,8 @@ def choices(group: Group) -> list[str]:
     run = best(group.runs)
     if run is None or not _gains(run):
         return []
-    if len(group.all_runs) == len(group.runs) or run.get("modelled_speedup"):
-        return [f"Settings: {run['drafter']}, {settings(run)}."]
+    if not group.swept or run.get("modelled_speedup"):
+        return [f"Settings: {run['drafter']}, {settings(run)}.", *_by_batch(group)]
     cheap, dear = PRICES[1], PRICES[4]
     found = []
     for price, how in ((cheap, "cheap"), (dear, "dear")):
@@ -88,6 +88,20 @@ def choices(group: Group) -> list[str]:
     dearest = next((price for price in PRICES if best_at(group, price) is None), None)
     if dearest is not None and dearest > dear:
         found.append(f"From {percent(dearest)} on, nothing replayed here pays.")
+    return found + _by_batch(group)
+
+
+def _by_batch(group: Group) -> list[str]:
+    """One sentence a priced drafter and budget, best first; they share one cost model."""
+    lines = sorted(group.batches.items(), key=lambda item: -max(run["modelled_speedup"] for run in item[1]))
+    found = []
+    for (drafter, budget), runs in lines[:1]:
+        cost = runs[0]["config"]["cost"]
+        parts = [f"{run['modelled_speedup']:.2f} times at batch {run['config']['concurrency']}" for run in runs]
+        found.append(
+            f"With the step times of {cost['name']} (kind {cost['kind']}), {drafter}, {budget}, is modelled "
+            f"{', '.join(parts[:-1])} and {parts[-1]} as fast as decoding without speculation."
+        )
     return found
 
 

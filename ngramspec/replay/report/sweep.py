@@ -13,6 +13,15 @@ SIZES = (1, 2, 4, 8, 16, 32)
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
+#: Requests at a time, where step times are known.
+BATCHES = (1, 4, 16, 64)
+
+
+def batches(options: Options) -> list[Options]:
+    """The other batch sizes to replay with, everything else as in `options`."""
+    return [replace(options, concurrency=n) for n in BATCHES if n != options.concurrency]
+
+
 def budgets(options: Options, *, thresholds: bool) -> list[Options]:
     """Other budgets to replay with, everything else as in `options`.
 
