@@ -263,7 +263,7 @@ class FrozenCorpus:
 
 def _n_blocks(lengths: Iterable[int]) -> int:
     n_blocks = sum(-(-int(n) // BLOCK) for n in lengths)
-    if n_blocks == 0:
+    if n_blocks < 1:
         raise ConfigError("documents: got no token, at least one is needed: leave the corpus out")
     if n_blocks * BLOCK > MAX_TOKENS:
         raise CapacityError(

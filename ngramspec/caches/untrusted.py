@@ -27,7 +27,6 @@ from ..arena import (
     M_NEXT,
     M_PREV,
     M_WRITER,
-    MAX_ORDERS,
     META,
     S_BLOCKS,
     S_CLOCK,
@@ -53,7 +52,6 @@ from .integrity import check_store
 _INT32_MAX = 2**31 - 1
 _COUNTER_MAX = 2**62  # counters of any life stay far below; what is added to them cannot overflow
 _TABLE_MAX = (1 << 30) - 1  # probability of 20 bits, events of 10
-_STORE_WORDS = (*range(S_TOP + 1), *range(S_ORDER0, S_ORDER0 + MAX_ORDERS))
 
 
 def check_text(arena: Arena, name: str, vocab_size: int) -> None:
@@ -75,7 +73,7 @@ def check_text(arena: Arena, name: str, vocab_size: int) -> None:
     """
     head = arena.header(name)
     n_blocks, n_orders = int(head[S_BLOCKS]), int(head[S_ORDERS])
-    _no_other_words(arena, name, _STORE_WORDS)
+    _no_other_words(arena, name, (*range(S_TOP + 1), *range(S_ORDER0, S_ORDER0 + n_orders)))
     _within(f"{name}: clock", head[S_CLOCK], 0, CLOCK_MASK)
     _within(f"{name}: cursor", head[S_CURSOR], 0, _COUNTER_MAX)
     _within(f"{name}: evicted tokens", head[S_EVICTED], 0, _COUNTER_MAX)
