@@ -31,21 +31,23 @@ def state():
             section[:] = (rng.integers(2000, 0xFFFFF - 2000, len(section)).astype(np.int32) << 10) | 5
         else:
             section[:] = rng.integers(-30_000, 60_000, len(section))
-    w = np.zeros((evidence.W_ROWS, evidence.W_COLUMNS), np.int32)
-    g = np.zeros((evidence.N_GROUPS, evidence.G_COLUMNS), np.int32)
-    x = np.zeros((evidence.N_GROUPS, mixer.X_COLUMNS), np.int32)
+    w = np.zeros(evidence.W_SIZE, np.int32)
+    g = np.zeros(evidence.G_SIZE, np.int32)
+    x = np.zeros(mixer.X_SIZE, np.int32)
     levels = [7, 2, 15, 24, 27]
     for j, level in enumerate(levels):
-        w[evidence.L_LEVEL, j], w[evidence.L_TOTAL, j], w[evidence.L_LATEST, j] = level, rng.integers(6, 40), j
+        w[evidence.L_LEVEL + j], w[evidence.L_TOTAL + j], w[evidence.L_LATEST + j] = level, rng.integers(6, 40), j
+    rows = g.reshape(-1, evidence.G_COLUMNS)
     for i in range(6):
-        g[i, levels] = rng.integers(0, 7, len(levels))
-        g[i, evidence.G_VALUE] = 10 + i
-        g[i, evidence.G_OWN], g[i, evidence.G_SHARED] = rng.integers(0, 13, 2)
+        rows[i, levels] = rng.integers(0, 7, len(levels))
+        rows[i, evidence.G_VALUE] = 10 + i
+        rows[i, evidence.G_OWN], rows[i, evidence.G_SHARED] = rng.integers(0, 13, 2)
     return cache, w, g, x, levels
 
 
 def float_mixer(arena, w, g, levels, i, top_own, top_shared, last):
     """Probability of follower `i` in floats, from the same tables."""
+    g = g.reshape(-1, evidence.G_COLUMNS)
     tables = (arena.section("mixer", B_TABLES) >> 10) / 2**20
     node = arena.section("mixer", B_NODE)[(top_own * 13 + top_shared) * 32 :]
     token = arena.section("mixer", B_TOKEN)[((last * 40503) & 1023) * 32 :]
@@ -53,7 +55,7 @@ def float_mixer(arena, w, g, levels, i, top_own, top_shared, last):
     edges, shares, totals = [1, 2, 3, 4, 6, 10, 20], [1, 2, 3, 6, 11, 18, 27], [2, 3, 4, 6, 10, 16, 32]
     logit = float(node[28]) + float(token[28]) + float(group[28])
     for j, level in enumerate(levels):
-        count, total = int(g[i, level]), int(w[evidence.L_TOTAL, j])
+        count, total = int(g[i, level]), int(w[evidence.L_TOTAL + j])
         if level >= 24 and total > 9:
             bucket = np.searchsorted(shares, int(np.ceil(count * 32 / total)), side="right")
         else:
@@ -75,7 +77,7 @@ def test_fixed_point_follows_floats_within_a_hundredth(state) -> None:
         mixer.mix_followers(header, cache.arena.mem, w, g, x, 6, len(levels), last % 13, (3 * last) % 13, last)
         for i in range(6):
             want = float_mixer(cache.arena, w, g, levels, i, last % 13, (3 * last) % 13, last)
-            assert g[i, evidence.G_PROB] / 65536 == pytest.approx(want, abs=0.01)
+            assert g[i * evidence.G_COLUMNS + evidence.G_PROB] / 65536 == pytest.approx(want, abs=0.01)
 
 
 def test_learning_reaches_the_frequency_of_an_outcome(state) -> None:
@@ -86,8 +88,8 @@ def test_learning_reaches_the_frequency_of_an_outcome(state) -> None:
         mixer.mix_followers(header, mem, w, g, x, 2, len(levels), 3, 4, 9)
         mixer.learn(header, mem, w, g, x, 2, len(levels), 3, 4, 9, 10 if rng.random() < 0.7 else 11)
     mixer.mix_followers(header, mem, w, g, x, 2, len(levels), 3, 4, 9)
-    assert g[0, evidence.G_PROB] / 65536 == pytest.approx(0.7, abs=0.05)
-    assert g[1, evidence.G_PROB] / 65536 == pytest.approx(0.3, abs=0.05)
+    assert g[0 * evidence.G_COLUMNS + evidence.G_PROB] / 65536 == pytest.approx(0.7, abs=0.05)
+    assert g[1 * evidence.G_COLUMNS + evidence.G_PROB] / 65536 == pytest.approx(0.3, abs=0.05)
 
 
 def test_weights_stay_within_their_limits_under_one_sided_outcomes(state) -> None:

@@ -11,7 +11,7 @@ from ..arena import NO_TEXT, S_EVICTED, S_TOKENS, SHARE_ALL, T_LENGTH, T_SHARE
 from ..config import HashConfig
 from ..draft import DraftBatch
 from ..kernels import hash_draft
-from ..kernels.evidence import C_CLASS, C_LENGTH, G_COLUMNS, N_GROUPS, W_COLUMNS, W_CONTEXT, W_ROWS, gather
+from ..kernels.evidence import C_CLASS, C_LENGTH, G_SIZE, W_CONTEXT, W_SIZE, gather
 from ..kernels.tree import TREE_ROWS
 from .base import Int32
 from .integrity import check_store
@@ -34,8 +34,8 @@ class RollingHashCache(SessionCache):
     def __init__(self, config: HashConfig, buffer: NDArray[np.uint8] | None = None) -> None:
         super().__init__(config, buffer)
         self._shared = self.arena.header("shared")
-        self._w = np.zeros((W_ROWS, W_COLUMNS), np.int32)
-        self._g = np.zeros((N_GROUPS, G_COLUMNS), np.int32)
+        self._w = np.zeros(W_SIZE, np.int32)
+        self._g = np.zeros(G_SIZE, np.int32)
         self._t = np.zeros((TREE_ROWS, 65), np.int32)
 
     @property
@@ -49,10 +49,10 @@ class RollingHashCache(SessionCache):
         return self._requests, self._own, self._shared, header, self._m, mem
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
-        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w[W_CONTEXT])
+        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w[W_CONTEXT:])
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
-        hash_draft.accept_batch(*self._state, slots, tokens, offsets, self._w[W_CONTEXT])
+        hash_draft.accept_batch(*self._state, slots, tokens, offsets, self._w[W_CONTEXT:])
 
     def _truncate_row(self, row: int, n_tokens: int) -> None:
         hash_draft.truncate(*self._state, row, n_tokens)
@@ -87,7 +87,7 @@ class RollingHashCache(SessionCache):
         """Matches behind the next draft: class, length and follower count; see `Cache.explain`."""
         row = self._row(request_id)
         n, n_context = gather(*self._look_up, row, self._w)
-        classes, lengths = self._w[C_CLASS, :n], self._w[C_LENGTH, :n]
+        classes, lengths = self._w[C_CLASS : C_CLASS + n], self._w[C_LENGTH : C_LENGTH + n]
         return {
             "tokens": self._field(row, T_LENGTH),
             "context_tokens": n_context,

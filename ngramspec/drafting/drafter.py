@@ -33,21 +33,20 @@ from ..kernels.evidence import (
     FROZEN,
     G_COLUMNS,
     G_PROB,
+    G_SIZE,
     G_SOURCE,
     G_VALUE,
-    N_GROUPS,
     N_INPUTS,
     N_LEVELS,
     N_TIERS,
     OWN,
     SHARED,
-    W_COLUMNS,
     W_CONTEXT,
-    W_ROWS,
+    W_SIZE,
     gather,
 )
 from ..kernels.hash_draft import ingest
-from ..kernels.mixer import X_COLUMNS
+from ..kernels.mixer import X_SIZE
 from ..kernels.tree import TREE_ROWS, plant
 from .prior import fill, prior
 
@@ -87,12 +86,12 @@ class Drafter(SessionCache):
 
     def _make_scratch(self, width: int) -> None:
         self._width = max(width, kernels.MAX_SETTLE)
-        shapes = ((W_ROWS, W_COLUMNS), (N_GROUPS, G_COLUMNS), (N_GROUPS, X_COLUMNS), (TREE_ROWS, self._width + 1))
+        shapes = (W_SIZE, G_SIZE, X_SIZE, (TREE_ROWS, self._width + 1))
         n = self.config.draft_threads if isinstance(self.config, DrafterConfig) else 1
         self._scratch = [tuple(np.zeros(shape, np.int32) for shape in shapes) for _ in range(n)]  # type: ignore[misc]
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
-        context = self._scratch[0][0][W_CONTEXT]
+        context = self._scratch[0][0][W_CONTEXT:]
         ingest(*self._texts, self._m, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
@@ -200,11 +199,11 @@ class Drafter(SessionCache):
         w, g, x, t = self._scratch[0]
         header, mem = self._frozen
         n, n_context = gather(*self._texts, header, self._m, mem, row, w)
-        kinds, lengths = w[C_CLASS, :n].copy(), w[C_LENGTH, :n].copy()
+        kinds, lengths = w[C_CLASS : C_CLASS + n].copy(), w[C_LENGTH : C_LENGTH + n].copy()
         plant(t, 0 if n else -1, 0)
         state = (self._own, self._shared, header, self._counts, self._mixer, self._m, mem)
         seed = kernels.counted_seed(self._requests, self._m, row)
-        context = w[W_CONTEXT, : self._own[S_TOP]]
+        context = w[W_CONTEXT : W_CONTEXT + int(self._own[S_TOP])]
         n_followers = kernels.judge(*state, seed, context, n_context, 0 if n else -1, 0, w, g, x, t)[0]
         matches = {
             f"{name}_matches": sorted(lengths[kinds == kind].tolist(), reverse=True)
@@ -219,7 +218,7 @@ class Drafter(SessionCache):
                 "shared": int(row[N_TIERS:N_LEVELS].max()),
                 "counted": row[N_LEVELS:N_INPUTS].tolist(),
             }
-            for row in sorted(g[:n_followers], key=lambda row: -int(row[G_PROB]))
+            for row in sorted(g.reshape(-1, G_COLUMNS)[:n_followers], key=lambda row: -int(row[G_PROB]))
         ]
         last = {"tokens": self._field(row, T_LAST_N), "ended": Reason(self._field(row, T_LAST_STOP)).name.lower()}
         return {

@@ -28,13 +28,16 @@ from ..arena import (
 from .counts import N_ORDERS, count, uncount
 from .evidence import (
     C_NEXT,
+    G_COLUMNS,
     G_HEAD,
     G_PROB,
     G_SOURCE,
     G_VALUE,
+    KEPT_ROWS,
     PER_CLASS,
     PER_FROZEN,
     W_CHECKS,
+    W_COLUMNS,
     W_CONTEXT,
     W_HISTORY,
     W_KEYS,
@@ -83,8 +86,8 @@ def keep_offer(hr, hf, m, row, n, w):
     m[at + O_LENGTH], m[at + O_SERIAL], m[at + O_N] = m[r + T_LENGTH], m[r + T_SERIAL], n
     at += O_HEAD
     for i in range(n):
-        for j in range(C_NEXT):
-            m[at + j * N_KEPT + i] = w[j, i]
+        for j in range(KEPT_ROWS):
+            m[at + j * N_KEPT + i] = w[j * W_COLUMNS + i]
 
 
 @inline
@@ -93,11 +96,11 @@ def recall_offer(hf, m, at, w):
     n = int(m[at + O_N])
     at += O_HEAD
     for i in range(n):
-        for j in range(C_NEXT):
-            w[j, i] = m[at + j * N_KEPT + i]
-        w[C_NEXT, i] = i + 1
+        for j in range(KEPT_ROWS):
+            w[j * W_COLUMNS + i] = m[at + j * N_KEPT + i]
+        w[C_NEXT + i] = i + 1
     if n:
-        w[C_NEXT, n - 1] = -1
+        w[C_NEXT + n - 1] = -1
     return n
 
 
@@ -116,7 +119,7 @@ def judge(ho, hs, hz, hk, hx, m, mz, seed, context, n_context, candidates, node,
 
     Returns (followers, levels, longest own match, longest shared match, token + 1 before them).
     """
-    short = w[W_SHORT, :N_ORDERS]
+    short = w[W_SHORT : W_SHORT + N_ORDERS]
     n_short = path_context(t, node, context, n_context, short)
     n, own, shared = collect(ho, hs, hz, m, mz, w, g, t, node, candidates)
     n_levels = levels(w, g, n)
@@ -131,7 +134,7 @@ def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chai
     """Grow one row's draft in `t`; returns (tokens drafted, longest match, what ended it)."""
     n_candidates, n_context = gather(hr, ho, hs, hz, m, mz, row, w)
     keep_offer(hr, hf, m, row, n_candidates, w)
-    context, seed = w[W_CONTEXT, : ho[S_TOP]], counted_seed(hr, m, row)
+    context, seed = w[W_CONTEXT : W_CONTEXT + ho[S_TOP]], counted_seed(hr, m, row)
     plant(t, 0 if n_candidates else -1, max_draft)
     n_open, node, match, refused, cut = 0, 0, 0, False, False
     while True:
@@ -149,11 +152,20 @@ def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chai
             if node == 0:
                 match = longest_behind(hr, m, row, w, g, n)
             for i in range(n):
-                child = (path * int(g[i, G_PROB])) >> 16
+                child = (path * int(g[i * G_COLUMNS + G_PROB])) >> 16
                 if child < min_q30:
                     refused = True
-                elif node > 0 or not is_banned(hr, m, row, g[i, G_VALUE]):
-                    n_open = offer(t, n_open, room, g[i, G_VALUE], node, child, g[i, G_HEAD], g[i, G_SOURCE])
+                elif node > 0 or not is_banned(hr, m, row, g[i * G_COLUMNS + G_VALUE]):
+                    n_open = offer(
+                        t,
+                        n_open,
+                        room,
+                        g[i * G_COLUMNS + G_VALUE],
+                        node,
+                        child,
+                        g[i * G_COLUMNS + G_HEAD],
+                        g[i * G_COLUMNS + G_SOURCE],
+                    )
         if n_open == 0 or node == max_draft:
             break
         node += 1
@@ -193,7 +205,7 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
     if n_emitted == 0 or m[at + O_SERIAL] != m[r + T_SERIAL] or (only_drafted and m[at + O_DRAFTED] == 0):
         return
     m[at + O_EMITTED] = 0
-    history = w[W_HISTORY, : n_emitted + ho[S_TOP]]
+    history = w[W_HISTORY : W_HISTORY + n_emitted + ho[S_TOP]]
     n_history = own_context(hr, ho, m, row, history)
     seed = counted_seed(hr, m, row)
     n = recall_offer(hf, m, at, w)
@@ -215,11 +227,11 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
             n = 0
         candidates = -1
         for k in range(n):
-            if g[k, G_VALUE] == value:
-                candidates = int(g[k, G_HEAD])
+            if g[k * G_COLUMNS + G_VALUE] == value:
+                candidates = int(g[k * G_COLUMNS + G_HEAD])
         t[N_TOKEN, i + 1], t[N_PARENT, i + 1], t[N_DEPTH, i + 1] = value, i, i + 1
         if value > 0:
-            count(hk, m, seed, context, n_context, value, w[W_KEYS], w[W_CHECKS])
+            count(hk, m, seed, context, n_context, value, w[W_KEYS:], w[W_CHECKS:])
         if share:
             shared_append(hr, hs, m, row, value, context, n_context)
 
@@ -257,12 +269,12 @@ def truncate(hr, ho, hs, hk, hf, m, row, n_tokens, w):
     """Shorten a settled row, and take back what the rest of it was counted and shared for."""
     r, seed = row_at(hr, row), counted_seed(hr, m, row)
     m[offer_at(hf, m, row, int(m[hf[F_OFF] + row * OFFER_ROW + O_TURN])) + O_LENGTH] = -1
-    history = w[W_HISTORY, : N_ORDERS + 1]
+    history = w[W_HISTORY : W_HISTORY + N_ORDERS + 1]
     while m[r + T_LENGTH] > n_tokens:
         n = own_context(hr, ho, m, row, history)
         if m[r + T_LENGTH] > m[r + T_PROMPT]:
             if n > 0:
-                uncount(hk, m, seed, history[1:], n - 1, int(history[0]), w[W_KEYS], w[W_CHECKS])
+                uncount(hk, m, seed, history[1:], n - 1, int(history[0]), w[W_KEYS:], w[W_CHECKS:])
             if m[r + T_SHARE] == SHARE_OUTPUTS:
                 shared_pop(hr, hs, m, row, 1)
         if m[r + T_SHARE] == SHARE_ALL:

@@ -5,7 +5,7 @@ on". At a node's expansion each of its candidates names a follower and moves on 
 cut ever smaller and the whole tree costs little more than its root. Counts are kept by level: evidence class (own
 text, or the tenant's shared text) times tier of match length.
 
-`w` is scratch int32[W_ROWS, W_COLUMNS]; `g` is scratch int32[N_GROUPS, G_COLUMNS], one row a follower.
+`w` is scratch int32[W_SIZE], rows of W_COLUMNS; `g` is scratch int32[G_SIZE], a row of G_COLUMNS for each follower.
 """
 
 import numpy as np
@@ -36,17 +36,20 @@ N_INPUTS = N_LEVELS + N_COUNTED
 N_GROUPS = 16  # followers told apart at a node
 PER_CLASS = 48  # candidates kept a class
 
-# Rows of `w`.
+# A walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops.
+W_COLUMNS = 448
+N_W_ROWS, KEPT_ROWS = 21, 4  # the first four make up a candidate
+# Where the rows of `w` start; flat, since a row's width then is a constant to the compiler.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(21)  # fmt: skip
-W_ROWS, W_COLUMNS = (
-    21,
-    448,
-)  # a walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops
+ L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(
+    0, N_W_ROWS * W_COLUMNS, W_COLUMNS
+)  # fmt: skip
+W_SIZE = N_W_ROWS * W_COLUMNS
 
 # Columns of `g`: counts by level and counted order first.
 G_VALUE, G_HEAD, G_TAIL, G_PROB, G_SOURCE, G_OWN, G_SHARED = range(N_INPUTS, N_INPUTS + 7)
 G_COLUMNS = N_INPUTS + 8
+G_SIZE = N_GROUPS * G_COLUMNS
 
 OWN, SHARED, FROZEN = 0, 1, 2
 PER_FROZEN = 16  # candidates kept of frozen text, which counts as shared and as older than all of it
@@ -62,19 +65,19 @@ def note(h, m, w, first, last, kind, age):
     """Class and age of the candidates from `first` up to `last`."""
     width = 1 + h[S_ORDERS]
     for i in range(first, last):
-        w[C_CLASS, i] = kind
-        w[C_AGE, i] = ((h[S_CLOCK] - m[h[S_LINKS] + int(w[C_POS, i]) * width]) & (CLOCK_MASK >> 1)) | age
+        w[C_CLASS + i] = kind
+        w[C_AGE + i] = ((h[S_CLOCK] - m[h[S_LINKS] + int(w[C_POS + i]) * width]) & (CLOCK_MASK >> 1)) | age
 
 
 @kernel
 def look_up(h, m, lo, hi, skip_writer, n_context, w, n, most):
     """Candidates of one text, longest order first, newest first; returns the new count."""
     last = n + most
-    heads_of(h, m, lo, hi, w[W_CONTEXT], n_context, w[W_STARTS])
+    heads_of(h, m, lo, hi, w[W_CONTEXT:], n_context, w[W_STARTS:])
     for o in range(h[S_ORDERS] - 1, -1, -1):
-        if w[W_STARTS, o] and n < last:
-            start = int(w[W_STARTS, o])
-            n = walk(h, m, start, o, lo, hi, skip_writer, w[W_CONTEXT], n_context, w[C_POS], w[C_LENGTH], n)
+        if w[W_STARTS + o] and n < last:
+            start = int(w[W_STARTS + o])
+            n = walk(h, m, start, o, lo, hi, skip_writer, w[W_CONTEXT:], n_context, w[C_POS:], w[C_LENGTH:], n)
     return min(n, last)
 
 
@@ -86,7 +89,7 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
     (candidates, context tokens).
     """
     r = row_at(hr, row)
-    n_context = own_context(hr, ho, m, row, w[W_CONTEXT, : ho[S_TOP]])
+    n_context = own_context(hr, ho, m, row, w[W_CONTEXT : W_CONTEXT + ho[S_TOP]])
     if n_context == 0:
         return 0, 0
     tail, n = own_tail(hr, ho, m, row), 0
@@ -95,7 +98,7 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
     for o in range(ho[S_ORDERS] - 1, -1, -1):
         if ho[S_ORDER0 + o] <= n_context and n < PER_CLASS:  # the tail's own links lead to what came before
             start = int(m[ho[S_LINKS] + tail * width + 1 + o])
-            n = walk(ho, m, start, o, lo, hi, -1, w[W_CONTEXT], n_context, w[C_POS], w[C_LENGTH], n)
+            n = walk(ho, m, start, o, lo, hi, -1, w[W_CONTEXT:], n_context, w[C_POS:], w[C_LENGTH:], n)
     n_own = min(n, PER_CLASS)
     note(ho, m, w, 0, n_own, OWN, 0)
     lo, hi, serial = int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI]), int(m[r + T_SERIAL])
@@ -106,9 +109,9 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
         n = look_up(hz, mz, 0, 0, -1, n_context, w, n_shared, PER_FROZEN)
         note(hz, mz, w, n_shared, n, FROZEN, FROZEN_AGE)
     for i in range(n):
-        w[C_NEXT, i] = i + 1
+        w[C_NEXT + i] = i + 1
     if n:
-        w[C_NEXT, n - 1] = -1
+        w[C_NEXT + n - 1] = -1
     return n, n_context
 
 
@@ -119,12 +122,12 @@ def advance(ho, hs, hz, m, mz, w, c, t, node):
     Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1)
     stands for the path's token at depth d.
     """
-    p = int(w[C_POS, c])
+    p = int(w[C_POS + c])
     if p >= 0:
-        kind = w[C_CLASS, c]
+        kind = w[C_CLASS + c]
         q = newer(ho, m, p) if kind == OWN else newer(hs, m, p) if kind == SHARED else newer(hz, mz, p)
         if q >= 0:
-            w[C_POS, c] = q
+            w[C_POS + c] = q
             if kind == FROZEN:
                 return max(int(mz[hz[S_TEXT] + q]), 0)
             return max(int(m[(ho[S_TEXT] if kind == OWN else hs[S_TEXT]) + q]), 0)
@@ -134,7 +137,7 @@ def advance(ho, hs, hz, m, mz, w, c, t, node):
     depth = -p
     if depth > t[N_DEPTH, node]:
         return 0
-    w[C_POS, c] = p - 1
+    w[C_POS + c] = p - 1
     return path_value(t, node, depth)
 
 
@@ -142,14 +145,14 @@ def advance(ho, hs, hz, m, mz, w, c, t, node):
 def group_of(g, n_groups, value, source):
     """Row of a follower in `g`, added when new; returns (row or N_GROUPS when full, new number of rows)."""
     for i in range(n_groups):
-        if g[i, G_VALUE] == value:
+        if g[i * G_COLUMNS + G_VALUE] == value:
             return i, n_groups
     if n_groups < N_GROUPS:
         for j in range(N_INPUTS):
-            g[n_groups, j] = 0
-        g[n_groups, G_VALUE], g[n_groups, G_SOURCE] = value, source
-        g[n_groups, G_HEAD], g[n_groups, G_TAIL] = -1, -1
-        g[n_groups, G_OWN], g[n_groups, G_SHARED] = 0, 0
+            g[n_groups * G_COLUMNS + j] = 0
+        g[n_groups * G_COLUMNS + G_VALUE], g[n_groups * G_COLUMNS + G_SOURCE] = value, source
+        g[n_groups * G_COLUMNS + G_HEAD], g[n_groups * G_COLUMNS + G_TAIL] = -1, -1
+        g[n_groups * G_COLUMNS + G_OWN], g[n_groups * G_COLUMNS + G_SHARED] = 0, 0
         return n_groups, n_groups + 1
     return N_GROUPS, n_groups
 
@@ -162,14 +165,14 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
     """
     n, top_own, top_shared = 0, 0, 0
     for level in range(N_LEVELS):
-        w[V_TOTAL, level] = 0
+        w[V_TOTAL + level] = 0
     c, depth = candidates, int(t[N_DEPTH, node])
     while c >= 0:
-        following = int(w[C_NEXT, c])
+        following = int(w[C_NEXT + c])
         value = advance(ho, hs, hz, m, mz, w, c, t, node)
         if value > 0:
-            tier = int(TIER[min(int(w[C_LENGTH, c]) + depth, 64)])
-            kind = int(w[C_CLASS, c])
+            tier = int(TIER[min(int(w[C_LENGTH + c]) + depth, 64)])
+            kind = int(w[C_CLASS + c])
             shared = kind != OWN
             if shared:
                 top_shared = max(top_shared, tier + 1)
@@ -177,19 +180,19 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
                 top_own = max(top_own, tier + 1)
             level = tier + N_TIERS if shared else tier
             i, n = group_of(g, n, value, 4 if kind == FROZEN else 1 + kind)
-            if w[V_TOTAL, level] == 0 or w[C_AGE, c] < w[V_AGE, level]:
-                w[V_AGE, level], w[V_LATEST, level] = w[C_AGE, c], i
-            w[V_TOTAL, level] += 1
+            if w[V_TOTAL + level] == 0 or w[C_AGE + c] < w[V_AGE + level]:
+                w[V_AGE + level], w[V_LATEST + level] = w[C_AGE + c], i
+            w[V_TOTAL + level] += 1
             if i < N_GROUPS:
-                g[i, level] += 1
+                g[i * G_COLUMNS + level] += 1
                 longest = G_SHARED if shared else G_OWN
-                g[i, longest] = max(int(g[i, longest]), tier + 1)
-                w[C_NEXT, c] = -1
-                if g[i, G_HEAD] < 0:
-                    g[i, G_HEAD] = c
+                g[i * G_COLUMNS + longest] = max(int(g[i * G_COLUMNS + longest]), tier + 1)
+                w[C_NEXT + c] = -1
+                if g[i * G_COLUMNS + G_HEAD] < 0:
+                    g[i * G_COLUMNS + G_HEAD] = c
                 else:
-                    w[C_NEXT, g[i, G_TAIL]] = c
-                g[i, G_TAIL] = c
+                    w[C_NEXT + g[i * G_COLUMNS + G_TAIL]] = c
+                g[i * G_COLUMNS + G_TAIL] = c
         c = following
     return n, top_own, top_shared
 
@@ -204,15 +207,15 @@ def levels(w, g, n):
     for half in range(2):
         total, latest, age, above = 0, -1, 0, -1
         for level in range((half + 1) * N_TIERS - 1, half * N_TIERS - 1, -1):
-            if w[V_TOTAL, level] == 0:
+            if w[V_TOTAL + level] == 0:
                 continue
-            total += w[V_TOTAL, level]
-            if latest < 0 or w[V_AGE, level] < age:
-                age, latest = int(w[V_AGE, level]), int(w[V_LATEST, level])
+            total += w[V_TOTAL + level]
+            if latest < 0 or w[V_AGE + level] < age:
+                age, latest = int(w[V_AGE + level]), int(w[V_LATEST + level])
             if above >= 0:
                 for i in range(n):
-                    g[i, level] += g[i, above]
-            w[L_LEVEL, n_levels], w[L_TOTAL, n_levels], w[L_LATEST, n_levels] = level, total, latest
+                    g[i * G_COLUMNS + level] += g[i * G_COLUMNS + above]
+            w[L_LEVEL + n_levels], w[L_TOTAL + n_levels], w[L_LATEST + n_levels] = level, total, latest
             n_levels += 1
             above = level
     return n_levels

@@ -12,6 +12,7 @@ from ..arena import R_TOKENS_OUT, SHARE_NONE, T_LENGTH, T_SHARE, T_SHARED_N
 from .evidence import (
     C_LENGTH,
     C_NEXT,
+    G_COLUMNS,
     G_HEAD,
     G_PROB,
     G_SOURCE,
@@ -48,19 +49,19 @@ CONFIDENCE = np.array([18000, 26000, 33000, 38000, 43000, 48000, 52000, 55000, 5
 def blend(w, g, n, n_levels):
     """Probability (16 fractional bits) of each follower of a node, into `g`."""
     for i in range(n):
-        g[i, G_PROB] = 0
+        g[i * G_COLUMNS + G_PROB] = 0
     left = 65536
     for tier in range(N_TIERS - 1, -1, -1):
         for k in range(n_levels):
-            level = int(w[L_LEVEL, k])
+            level = int(w[L_LEVEL + k])
             if level % N_TIERS != tier:
                 continue
-            total = int(w[L_TOTAL, k])
+            total = int(w[L_TOTAL + k])
             claimed = (left * int(CONFIDENCE[tier])) >> 16
             claimed = claimed * (4 * total) // (4 * total + 1)
             for i in range(n):  # the latest occurrence counts twice
-                count = int(g[i, level]) + (1 if w[L_LATEST, k] == i else 0)
-                g[i, G_PROB] += claimed * count // (total + 1)
+                count = int(g[i * G_COLUMNS + level]) + (1 if w[L_LATEST + k] == i else 0)
+                g[i * G_COLUMNS + G_PROB] += claimed * count // (total + 1)
             left -= claimed
 
 
@@ -69,10 +70,10 @@ def longest_behind(hr, m, row, w, g, n):
     """Longest match among candidates whose follower may be drafted first."""
     longest = 0
     for i in range(n):
-        c = int(g[i, G_HEAD]) if not is_banned(hr, m, row, g[i, G_VALUE]) else -1
+        c = int(g[i * G_COLUMNS + G_HEAD]) if not is_banned(hr, m, row, g[i * G_COLUMNS + G_VALUE]) else -1
         while c >= 0:
-            longest = max(longest, int(w[C_LENGTH, c]))
-            c = int(w[C_NEXT, c])
+            longest = max(longest, int(w[C_LENGTH + c]))
+            c = int(w[C_NEXT + c])
     return longest
 
 
@@ -96,11 +97,20 @@ def draft_row(hr, ho, hs, hz, m, mz, row, max_draft, max_depth, chain, min_q30, 
                 match = longest_behind(hr, m, row, w, g, n)
             blend(w, g, n, levels(w, g, n))
             for i in range(n):
-                path = (int(t[N_PATH, node]) * int(g[i, G_PROB])) >> 16
+                path = (int(t[N_PATH, node]) * int(g[i * G_COLUMNS + G_PROB])) >> 16
                 if path < min_q30:
                     refused = True
-                elif node > 0 or not is_banned(hr, m, row, g[i, G_VALUE]):
-                    n_open = offer(t, n_open, room, g[i, G_VALUE], node, path, g[i, G_HEAD], g[i, G_SOURCE])
+                elif node > 0 or not is_banned(hr, m, row, g[i * G_COLUMNS + G_VALUE]):
+                    n_open = offer(
+                        t,
+                        n_open,
+                        room,
+                        g[i * G_COLUMNS + G_VALUE],
+                        node,
+                        path,
+                        g[i * G_COLUMNS + G_HEAD],
+                        g[i * G_COLUMNS + G_SOURCE],
+                    )
         if n_open == 0 or node == max_draft:
             break
         node += 1

@@ -17,6 +17,7 @@ from .._jit import inline, kernel
 from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN
 from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys, touch
 from .evidence import (
+    G_COLUMNS,
     G_OWN,
     G_PROB,
     G_SHARED,
@@ -54,8 +55,9 @@ LEARNING_RATE = 12
 WEIGHT_LIMIT = 1 << 24
 TABLE_LIMIT = 255  # events after which an adaptive probability stops slowing down
 
-# Columns of `x`, scratch int32[N_GROUPS, X_COLUMNS]: what a follower's probability was made of, for learning.
+# Columns of `x`, scratch int32[X_SIZE], a row a follower: what a follower's probability was made of, for learning.
 X_GROUP_SET, X_LOGIT, X_STEP, X_COLUMNS = range(4)
+X_SIZE = N_GROUPS * X_COLUMNS
 
 
 def _stretch_table() -> np.ndarray:
@@ -86,9 +88,9 @@ def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
 
     Returns (followers, levels); inputs N_LEVELS.. of `g` hold the counts.
     """
-    rows, checks = w[W_KEYS], w[W_CHECKS]
+    rows, checks = w[W_KEYS:], w[W_CHECKS:]
     keys(hk, seed, context, n_context, rows, checks)
-    w[W_SHORT, N_ORDERS] = touch(hk, m, min(N_ORDERS, n_context), rows)
+    w[W_SHORT + N_ORDERS] = touch(hk, m, min(N_ORDERS, n_context), rows)
     for i in range(min(N_ORDERS, n_context) - 1, -1, -1):
         at = find(hk, m, int(rows[i]), int(checks[i]))
         if at < 0:
@@ -100,10 +102,10 @@ def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
                 break
             k, n = group_of(g, n, value, COUNTED_SOURCE)
             if k < N_GROUPS:
-                g[k, N_LEVELS + i] = m[at + K_COUNT + j]
+                g[k * G_COLUMNS + N_LEVELS + i] = m[at + K_COUNT + j]
                 if j == 0:
                     latest = k
-        w[L_LEVEL, n_levels], w[L_TOTAL, n_levels], w[L_LATEST, n_levels] = N_LEVELS + i, m[at + K_TOTAL], latest
+        w[L_LEVEL + n_levels], w[L_TOTAL + n_levels], w[L_LATEST + n_levels] = N_LEVELS + i, m[at + K_TOTAL], latest
         n_levels += 1
     return n, n_levels
 
@@ -112,11 +114,11 @@ def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
 def prepare(hx, m, w, n_levels, node_set, token_set):
     """Per level of a node: the start of its table entries and the node's and token's weight together."""
     for j in range(n_levels):
-        level, total = int(w[L_LEVEL, j]), int(w[L_TOTAL, j])
-        w[L_BASE, j] = hx[B_TABLES] + level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
-        w[L_WEIGHT, j] = m[node_set + level] + m[token_set + level]
+        level, total = int(w[L_LEVEL + j]), int(w[L_TOTAL + j])
+        w[L_BASE + j] = hx[B_TABLES] + level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
+        w[L_WEIGHT + j] = m[node_set + level] + m[token_set + level]
         many = level >= N_LEVELS and total > 9  # then the share counts, in 32nds
-        w[L_SCALE, j], w[L_KIND, j] = ((32 << 16) // total, 64) if many else (1 << 16, 0)
+        w[L_SCALE + j], w[L_KIND + j] = ((32 << 16) // total, 64) if many else (1 << 16, 0)
 
 
 @inline
@@ -129,8 +131,8 @@ def sets_of(hx, top_own, top_shared, last_value):
 @inline
 def entry_of(w, j, count, is_latest):
     """Table entry of one piece of evidence: a follower's count at level number `j`."""
-    bucket = BUCKET[int(w[L_KIND, j]) + min((count * int(w[L_SCALE, j]) + 0xFFFF) >> 16, 63)]
-    return int(w[L_BASE, j]) + 2 * int(bucket) + (1 if is_latest else 0)
+    bucket = BUCKET[int(w[L_KIND + j]) + min((count * int(w[L_SCALE + j]) + 0xFFFF) >> 16, 63)]
+    return int(w[L_BASE + j]) + 2 * int(bucket) + (1 if is_latest else 0)
 
 
 @kernel
@@ -140,20 +142,26 @@ def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
     prepare(hx, m, w, n_levels, node_set, token_set)
     bias = int(m[node_set + BIAS]) + int(m[token_set + BIAS])
     for i in range(n):
-        group_set = hx[B_GROUP] + (int(g[i, G_OWN]) * N_MATCHES + int(g[i, G_SHARED])) * SET
+        group_set = hx[B_GROUP] + (int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET
         total = (bias + int(m[group_set + BIAS])) * 256
         for j in range(n_levels):
-            level = int(w[L_LEVEL, j])
-            entry = entry_of(w, j, int(g[i, level]), w[L_LATEST, j] == i)
-            weight = int(w[L_WEIGHT, j]) + int(m[group_set + level])
+            level = int(w[L_LEVEL + j])
+            entry = entry_of(w, j, int(g[i * G_COLUMNS + level]), w[L_LATEST + j] == i)
+            weight = int(w[L_WEIGHT + j]) + int(m[group_set + level])
             total += weight * int(STRETCH[m[entry] >> 18])
         logit = min(max((total * 21846) >> 32, -2047), 2047)  # the mean of three sums
         z = (logit + 2048) * (FINAL_STEPS - 1)
         step, part = z >> 12, z & 4095
-        base = hx[B_FINAL] + (((int(g[i, G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
+        base = (
+            hx[B_FINAL] + (((int(g[i * G_COLUMNS + G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
+        )
         corrected = ((int(m[base]) >> 14) * (4096 - part) + (int(m[base + 1]) >> 14) * part) >> 12
-        x[i, X_GROUP_SET], x[i, X_LOGIT], x[i, X_STEP] = group_set, logit, base + (1 if part >= 2048 else 0)
-        g[i, G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
+        x[i * X_COLUMNS + X_GROUP_SET], x[i * X_COLUMNS + X_LOGIT], x[i * X_COLUMNS + X_STEP] = (
+            group_set,
+            logit,
+            base + (1 if part >= 2048 else 0),
+        )
+        g[i * G_COLUMNS + G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
 
 
 @inline
@@ -176,12 +184,12 @@ def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
     """Teach the mixer that `value` was emitted where `mix_followers` had `n` followers before it."""
     node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
     for i in range(n):
-        happened = g[i, G_VALUE] == value
-        group_set = int(x[i, X_GROUP_SET])
-        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i, X_LOGIT] + 2048])) * LEARNING_RATE
+        happened = g[i * G_COLUMNS + G_VALUE] == value
+        group_set = int(x[i * X_COLUMNS + X_GROUP_SET])
+        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i * X_COLUMNS + X_LOGIT] + 2048])) * LEARNING_RATE
         for j in range(n_levels):
-            level = int(w[L_LEVEL, j])
-            entry = entry_of(w, j, int(g[i, level]), w[L_LATEST, j] == i)
+            level = int(w[L_LEVEL + j])
+            entry = entry_of(w, j, int(g[i * G_COLUMNS + level]), w[L_LATEST + j] == i)
             change = (int(STRETCH[m[entry] >> 18]) * error + 131072) >> 18
             nudge(m, node_set + level, change)
             nudge(m, token_set + level, change)
@@ -191,4 +199,4 @@ def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
         nudge(m, node_set + BIAS, change)
         nudge(m, token_set + BIAS, change)
         nudge(m, group_set + BIAS, change)
-        adapt(m, int(x[i, X_STEP]), happened)
+        adapt(m, int(x[i * X_COLUMNS + X_STEP]), happened)
