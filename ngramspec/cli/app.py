@@ -7,9 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from .breakeven import breakeven
 from .demo import demo
 from .replay import replay
 from .trace import convert, inspect
+from .trace_import import import_
+from .trace_scrub import scrub
+from .trace_split import split
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,9 +30,13 @@ def example(text: str) -> str:
 
 app.command(epilog=example("ngramspec replay log.jsonl.gz --drafter ngramspec,none"))(replay)
 app.command(epilog=example("ngramspec demo"))(demo)
+app.command(epilog=example("ngramspec breakeven --baseline-tps 82 --verify-ms 30"))(breakeven)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)
+trace.command("import", epilog=example("ngramspec trace import requests.log -o log.jsonl.gz"))(import_)
+trace.command(epilog=example("ngramspec trace split log.jsonl.gz -o tune.npz judge.npz"))(split)
+trace.command(epilog=example("ngramspec trace scrub log.jsonl.gz -o scrubbed.jsonl.gz"))(scrub)
 
 
 def _version(asked: bool) -> None:

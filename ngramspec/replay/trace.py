@@ -68,6 +68,10 @@ class Labels:
         return Labels.of(self[row] for row in rows.tolist())
 
 
+#: Stands for "no row" until the number of rows is known.
+_NOT_RETOKENISED = Labels(np.zeros(0, np.int32))
+
+
 @dataclass(frozen=True)
 class Ragged:
     """Lists of token ids, one a row, end to end.
@@ -155,7 +159,7 @@ class Trace:
     eos: Ragged
     sampling: Labels
     spec: Labels
-    retokenised: Labels = Labels.of(())
+    retokenised: Labels = _NOT_RETOKENISED
     n_skipped: int = 0
     skipped: tuple[str, ...] = ()
 
