@@ -23,3 +23,7 @@ class TraceError(NgramSpecError):
 
 class EngineContractError(NgramSpecError):
     """An engine differs from the version an adapter was written for."""
+
+
+class ServerError(NgramSpecError):
+    """An inference server cannot be reached, refuses, or does not answer as it should."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..kernels.step_time import fill_times
-from .cost_points import Point, count, in_order, not_negative, positive, read_point
+from .cost_points import Point, Throughput, count, in_order, not_negative, positive, read_point, throughputs
 
 Float64 = NDArray[np.float64]
 
@@ -49,6 +49,8 @@ class CostModel:
         Where the figures come from.
     note : str
         Model, machine and source, in words.
+    measured : tuple of Throughput
+        Tokens a second without speculation, measured apart from the points; see `replay.reproduction`.
 
     Raises
     ------
@@ -63,6 +65,7 @@ class CostModel:
     name: str = "custom"
     kind: Kind = "read"
     note: str = ""
+    measured: tuple[Throughput, ...] = ()
     #: Whether step times depend on KV tokens at a given batch.
     needs_kv: bool = field(init=False, repr=False, compare=False)
     _arrays: tuple[Float64, Float64, NDArray[np.int64]] = field(init=False, repr=False, compare=False)
@@ -79,6 +82,7 @@ class CostModel:
         not_negative(self.exposed_us, "exposed_us")
         if self.kind not in KINDS:
             raise ConfigError(f"kind: got {self.kind!r}, allowed {', '.join(KINDS)}")
+        object.__setattr__(self, "measured", throughputs(self.measured))
         sides = (self.decode, self.verify)
         lengths = [p.kv_tokens != q.kv_tokens and p.batch == q.batch for side in sides for p, q in pairwise(side)]
         object.__setattr__(self, "needs_kv", any(lengths))
@@ -226,4 +230,4 @@ class CostModel:
             "captured": list(self.captured),
             "exposed_us": self.exposed_us,
             "points": points,
-        }
+        } | ({"measured": [m._asdict() for m in self.measured]} if self.measured else {})

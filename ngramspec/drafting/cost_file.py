@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .cost import CostModel
 from .cost_points import Point, read_point
 
-_LABELS = ("name", "kind", "note", "captured", "exposed_us")
+_LABELS = ("name", "kind", "note", "captured", "exposed_us", "measured")
 _LINEAR = ("base_ms", "per_token_ms", "per_kv_token_ms")
 _TWO = ("baseline_tps", "verify_ms")
 _COLUMNS = ("phase", *Point._fields)
@@ -23,8 +23,9 @@ def load(path: str | os.PathLike[str]) -> CostModel:
     """Read a cost model from `*.json` or `*.csv`.
 
     JSON is an object with `points` (a list of objects, see `CostModel.from_points`), or with `base_ms`, `per_token_ms`
-    and `per_kv_token_ms`, or with `baseline_tps` and `verify_ms`; and optionally `name`, `kind`, `note`, `captured` and
-    `exposed_us`. CSV has a head line of `batch`, `n_tokens`, `ms`, and optionally `kv_tokens` and `phase`.
+    and `per_kv_token_ms`, or with `baseline_tps` and `verify_ms`; and optionally `name`, `kind`, `note`, `captured`,
+    `exposed_us` and `measured` (a list of objects with the fields of `Throughput`). CSV has a head line of `batch`,
+    `n_tokens`, `ms`, and optionally `kv_tokens` and `phase`.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def parse(content: Mapping[str, Any], name: str = "custom") -> CostModel:
     for field in fields:
         if field not in content and field != "per_kv_token_ms":
             raise ConfigError(f"{field}: missing")
-    labels = {"name": name} | {field: content[field] for field in _LABELS if field in content}
+    labels: dict[str, Any] = {"name": name} | {field: content[field] for field in _LABELS if field in content}
     _check_labels(labels)
     if fields is _LINEAR:
         return CostModel.from_linear(**{field: content[field] for field in _LINEAR if field in content}, **labels)
@@ -92,6 +93,9 @@ def _check_labels(labels: dict[str, Any]) -> None:
             raise ConfigError(f"{field}: got {labels[field]!r}, must be text")
     if not isinstance(labels.get("captured", []), list):
         raise ConfigError(f"captured: got {labels['captured']!r}, must be a list of integers")
+    measured = labels.get("measured", [])
+    if not isinstance(measured, list) or not all(isinstance(item, dict) for item in measured):
+        raise ConfigError("measured: must be a list of objects")
 
 
 def _read_json(text: str, name: str) -> CostModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,15 @@ class Point(NamedTuple):
     batch: int  #: running requests
     kv_tokens: int  #: tokens in the KV cache, over the whole batch
     ms: float  #: time of the step, milliseconds
+
+
+class Throughput(NamedTuple):
+    """Tokens a second that a server was measured to decode, without speculation and beside the points of its model."""
+
+    batch: int  #: requests that decoded at a time
+    prompt_tokens: int  #: prompt of each request
+    output_tokens: int  #: output of each request
+    tokens_per_second: float  #: of all requests together, first tokens left out
 
 
 def number(value: Any, name: str) -> float:
@@ -71,6 +80,25 @@ def read_point(given: Mapping[str, Any]) -> tuple[str, Point]:
     if phase == "decode" and n_tokens != batch:
         raise ConfigError(f"n_tokens: got {n_tokens} in a decode step of batch {batch}, which computes {batch}")
     return phase, Point(n_tokens, batch, kv_tokens, positive(given["ms"], "ms"))
+
+
+def throughputs(given: Iterable[Throughput | Mapping[str, Any]]) -> tuple[Throughput, ...]:
+    """Measured throughputs, checked; errors begin with the place and the field's name."""
+    found = []
+    for i, item in enumerate(given):
+        fields = item._asdict() if isinstance(item, Throughput) else item
+        where = f"measured[{i}]"
+        if set(fields) != set(Throughput._fields):
+            raise ConfigError(f"{where}: got fields {', '.join(fields)}; needs {', '.join(Throughput._fields)}")
+        found.append(
+            Throughput(
+                count(fields["batch"], f"{where}.batch", 1),
+                count(fields["prompt_tokens"], f"{where}.prompt_tokens", 0),
+                count(fields["output_tokens"], f"{where}.output_tokens", 2),
+                positive(fields["tokens_per_second"], f"{where}.tokens_per_second"),
+            )
+        )
+    return tuple(found)
 
 
 def in_order(points: tuple[Point, ...], phase: str) -> tuple[Point, ...]:
