@@ -16,6 +16,9 @@ from rich.table import Table
 #: of its own would take the interpreter away from what is being timed.
 REFRESH = 0.2
 
+#: Share of the concurrency asked for below which a reader has to know how many requests really ran at a time.
+FULL = 0.8
+
 
 def stdout() -> Console:
     """Console for results; a file or a pipe gets lines as long as they are."""
@@ -96,6 +99,8 @@ HEADERS = [
     "all\nµs/token",
 ]
 
+PRICED_HEADERS = ["verified\na step", "speed-up,\nmodelled", "95 %"]
+
 
 def print_runs(console: Console, runs: list[dict[str, Any]]) -> None:
     """Print one table a trace, with the main numbers of each drafter."""
@@ -103,8 +108,10 @@ def print_runs(console: Console, runs: list[dict[str, Any]]) -> None:
     for run in runs:
         by_trace.setdefault(run["trace"], []).append(run)
     for name, group in by_trace.items():
+        priced = "modelled_speedup" in group[0]
         console.print(f"{name}: {_size(group[0])}", markup=False, style="bold")
-        console.print(table(HEADERS, [_cells(run) for run in group]))
+        cells = [_cells(run) + (_priced_cells(run) if priced else []) for run in group]
+        console.print(table(HEADERS + (PRICED_HEADERS if priced else []), cells))
 
 
 def _size(run: dict[str, Any]) -> str:
@@ -125,6 +132,15 @@ def _cells(run: dict[str, Any]) -> list[str]:
     ]
 
 
+def _priced_cells(run: dict[str, Any]) -> list[str]:
+    interval = run["modelled_speedup_interval_95"]
+    return [
+        number(run["verified_tokens"] / run["steps"] if run["steps"] else None),
+        number(run["modelled_speedup"]),
+        "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}",
+    ]
+
+
 def caveats(runs: list[dict[str, Any]]) -> list[str]:
     """What a reader of these runs has to know, each once."""
     found: dict[str, None] = {}
@@ -140,6 +156,15 @@ def caveats(runs: list[dict[str, Any]]) -> list[str]:
             found[f"{name}: {run['retokenised_rows']} requests re-tokenised from text, which usually flatters"] = None
         if run["config"]["warm_up"]:
             found[f"{name}: warmed up with {', '.join(run['config']['warm_up'])}"] = None
+        if "modelled" in run:
+            cost = run["config"]["cost"]
+            found[f"speed-ups are {run['modelled']['label']}; step times {cost['name']}: {cost['kind']}"] = None
+            at_a_time, batch = run["config"]["concurrency"], run["modelled"]["batch_mean"]
+            if batch is not None and batch < FULL * at_a_time:
+                found[
+                    f"{name}, {run['drafter']}: {batch:.1f} requests ran at a time on average, not {at_a_time}: the "
+                    "trace is short, or ends in a few long requests, and its speed-up is that of small batches"
+                ] = None
         if run["config"]["concurrency"] > 1:
             found[f"{run['config']['concurrency']} requests at a time, in file order, not at their recorded times"] = (
                 None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from ..caches.base import Share
+from ..drafting.budget import MODES
 from ..errors import ConfigError
 from ..replay.drafters import DEFAULT_CAPACITY, DRAFTERS
 from ..replay.formats import read
 from ..replay.results import document, run, write_json
-from ..replay.simulator import Options
+from ..replay.simulator import Options, Shape
 from ..replay.trace import Trace
+from .cost import CostFile, ExposedUs, Profile, chosen_budget, chosen_cost
 from .output import caveats, print_runs, progress, stdout
 
 
@@ -60,6 +62,22 @@ def replay(
     eos: Annotated[
         str | None, typer.Option(metavar="ID,...", help="Ids that end an output, instead of the trace's own.")
     ] = None,
+    shape: Annotated[
+        str,
+        typer.Option(
+            metavar="ideal|vllm|sglang", help="What the engine verifies: any draft, chains, one padded width."
+        ),
+    ] = "ideal",
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(MODES), help="Verify --max-draft, what reaches --min-prob, or what is fastest."),
+    ] = None,
+    widths: Annotated[
+        str | None, typer.Option(metavar="N,...", help="Drafted tokens a request for which sglang has graphs.")
+    ] = None,
+    cost: CostFile = None,
+    profile: Profile = None,
+    exposed_us: ExposedUs = 0.0,
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only the first N requests of each trace.")
     ] = None,
@@ -88,14 +106,18 @@ def replay(
     if upper_bound and not warm_up:
         raise ConfigError("--upper-bound has no effect without --warm-up: leave it out")
     chosen = names(drafter)
+    model = chosen_cost(cost, profile, exposed_us)
     options = Options(
         max_draft=max_draft,
         topology=topology,
-        min_prob=min_prob,
+        min_prob=0.0 if budget == "threshold" else min_prob,
         concurrency=concurrency,
         share=_share(share),
         eos_ids=None if eos is None else ids(eos),
         calibration=calibration,
+        shape=_shape(shape),
+        budget=chosen_budget(budget, max_draft, min_prob, model, shape, widths),
+        cost=model,
     )
     loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
     runs = replay_all(
@@ -106,6 +128,13 @@ def replay(
     show(runs)
     if json is not None:
         write_json(document(runs), json)
+
+
+def _shape(text: str) -> Shape:
+    for known in get_args(Shape):
+        if text == known:
+            return cast(Shape, text)
+    raise ConfigError(f"--shape: got {text!r}, allowed {', '.join(get_args(Shape))}")
 
 
 def _share(text: str) -> Share:

@@ -14,9 +14,6 @@ POS, END, LIMIT, ROW = range(4)
 STEPS, EMITTED, ACCEPTED, DRAFTED, STEPS_WITH_DRAFT, UNJUDGED, VERIFIED = range(7)
 N_COUNTS = 7
 
-#: Columns of `per_row_ms`: modelled time of the steps, and of decoding the same tokens without speculation.
-STEP_MS, PLAIN_MS = range(2)
-
 #: Bins of predicted probability in `calibrate_batch`, and the columns of each.
 N_BINS = 10
 ONE_Q30 = 1 << 30
@@ -98,18 +95,6 @@ def verify_batch(
         per_row[row, VERIFIED] += 1 + (drafted if width < 0 else width)
         per_reason[reason[i]] += 1
     return total, n_ended
-
-
-@kernel
-def charge_batch(n, step_ms, plain_ms, state, offsets, per_row_ms):
-    """Share the time of a step among its `n` requests, and that of plain steps that emit the same tokens.
-
-    Call after `verify_batch`: `plain_ms` is counted once for each token that it says a request emitted.
-    """
-    for i in range(n):
-        row = state[i, ROW]
-        per_row_ms[row, STEP_MS] += step_ms / n
-        per_row_ms[row, PLAIN_MS] += plain_ms / n * (offsets[i + 1] - offsets[i])
 
 
 @kernel

@@ -17,14 +17,12 @@ from ..kernels.verify import (
     DRAFTED,
     EMITTED,
     N_BINS,
-    PLAIN_MS,
-    STEP_MS,
     STEPS,
     STEPS_WITH_DRAFT,
     UNJUDGED,
     VERIFIED,
 )
-from .simulator import Counts
+from .simulator import PLAIN_MS, STEP_MS, Counts
 from .trace import Int64, Labels, Trace
 
 #: Resamples behind an interval.
@@ -127,6 +125,7 @@ def modelled(trace: Trace, counts: Counts, seed: int) -> dict[str, Any]:
         "modelled": {
             "kind": "modelled",
             "label": UNCALIBRATED,
+            "batch_mean": ratio(int(counts.per_row[:, STEPS].sum()), counts.batch_steps),
             "tokens_per_second": ratio(1000 * emitted, step_ms),
             "tokens_per_second_plain": ratio(1000 * emitted, plain_ms),
         },

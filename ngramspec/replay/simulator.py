@@ -20,10 +20,14 @@ from ..draft import DraftBatch, Reason, Source, Topology
 from ..drafting.budget import Budget
 from ..drafting.cost import CostModel
 from ..errors import ConfigError
-from ..kernels.verify import END, N_BINS, N_COUNTS, POS, ROW, calibrate_batch, charge_batch, verify_batch
+from ..kernels.verify import END, N_BINS, N_COUNTS, POS, ROW, calibrate_batch, verify_batch
+from .plain import plain_ms
 from .schedule import Schedule
 from .trace import Int32, Int64, Trace
 from .verify import output_ends
+
+#: Columns of `per_row_ms`: modelled time of the steps, and of decoding the same tokens without speculation.
+STEP_MS, PLAIN_MS = range(2)
 
 #: What an engine verifies in one step: every draft as it is; chains as they are; the same width for every request.
 Shape = Literal["ideal", "vllm", "sglang"]
@@ -148,10 +152,12 @@ class Counts:
     bins : int64[10, 3]
         Calibration: nodes, sum of predictions (30 fractional bits), emitted; zero unless asked for.
     per_row_ms : float64[n_rows, 2]
-        Modelled milliseconds of the steps, each shared evenly by its batch, and of emitting the same tokens without
-        speculation in a batch as large; zero without a cost model.
+        Modelled milliseconds of the steps, each shared evenly by its batch, and of the same traffic without
+        speculation; zero without a cost model.
     prompt_tokens, prefill_tokens, unused_tokens : int
         Tokens ingested from prompts, first tokens that came from prefill, recorded tokens behind an EOS or limit.
+    batch_steps : int
+        Steps of the engine, each of the whole batch.
     draft_ns, accept_ns, ingest_ns : int
         Time in the drafter's calls: drafting, accepting, beginning requests.
     """
@@ -165,6 +171,7 @@ class Counts:
     prompt_tokens: int = 0
     prefill_tokens: int = 0
     unused_tokens: int = 0
+    batch_steps: int = 0
     draft_ns: int = 0
     accept_ns: int = 0
     ingest_ns: int = 0
@@ -261,7 +268,8 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
     batch = Batch(min(options.concurrency, max(1, len(trace))), options.max_draft)
     schedule = Schedule(trace)
     clock = perf_counter_ns
-    draft_ns = accept_ns = ingest_ns = prompt_tokens = prefill_tokens = n_done = kv_tokens = 0
+    draft_ns = accept_ns = ingest_ns = prompt_tokens = prefill_tokens = n_done = 0
+    kv_tokens = batch_steps = 0
 
     def finish(row: int) -> None:
         nonlocal n_done
@@ -318,12 +326,13 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
             if cost is not None:
                 n_tokens = n * (1 + width) if width >= 0 else n + int(draft.n_draft[:n].sum())
                 step_ms = cost.step_ms(n_tokens, n, kv_tokens) + cost.exposed_ms(n)
-                charge_batch(n, step_ms, cost.decode_ms(n, kv_tokens), state, offsets, counts.per_row_ms)
+                counts.per_row_ms[state[:n, ROW], STEP_MS] += step_ms / n
             kv_tokens += n_emitted
             tokens = emitted[:n_emitted]
             t2 = clock()
             accept_batch(slots, tokens, offsets)
             t3 = clock()
+            batch_steps += 1
             draft_ns += t1 - t0
             accept_ns += t3 - t2
         for row in batch.remove_ended():
@@ -331,11 +340,14 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
             finish(row)
         if on_progress:
             on_progress(n_done)
+    if cost is not None:
+        counts.per_row_ms[:, PLAIN_MS] = plain_ms(trace, ends_array, len(batch.slots), cost)
     return replace(
         counts,
         prompt_tokens=prompt_tokens,
         prefill_tokens=prefill_tokens,
         unused_tokens=starts[last] - starts[0] - int((ends_array - trace.output.offsets[:-1]).sum()),
+        batch_steps=batch_steps,
         draft_ns=draft_ns,
         accept_ns=accept_ns,
         ingest_ns=ingest_ns,
