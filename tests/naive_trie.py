@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ngramspec.kernels.requests import SHARED_CONTEXT
-from ngramspec.kernels.trie_draft import CLAIM, ENOUGH, KEPT_BACK, LATEST, OWN, SHARED, UNIT
+from ngramspec.kernels.trie_draft import CLAIM, ENOUGH, KEPT_BACK, LATEST, OWN, SHARED, UNIT, WORTH
 
 NOTHING = -1
 ONE = 1 << 30
@@ -163,7 +163,7 @@ class NaiveTrie:
             path = paths[node + 1]
             if len(path) < depth and not (path and path[-1] in self.eos_ids):
                 above = drafted[node][2] if node >= 0 else ONE
-                for token, prob, source in self.candidates(request, path):
+                for token, prob, source in self.candidates(request, path, above):
                     below = (above * prob) >> 30
                     if below >= max(1, int(min_prob * ONE)):
                         opened.append((token, node, below, source))
@@ -177,8 +177,8 @@ class NaiveTrie:
         request.offered = [token for token, parent, _, _ in drafted if parent < 0]
         return drafted
 
-    def candidates(self, request: Request, path: Path):
-        """Followers behind the text continued by `path`, with probability times 2**30 and source."""
+    def candidates(self, request: Request, path: Path, above: int):
+        """Followers behind the text continued by `path`, of probability `above`: token, probability, source."""
         trees = ((OWN, Counts.of(request.text, self.depth), 1), (SHARED, self.tenant(request), request.n_shared > 0))
         banned = set() if path else request.banned
         probs: dict[int, int] = {}
@@ -212,6 +212,6 @@ class NaiveTrie:
                         probs[token] += given
                         left -= given
                 before[source] = total
-            if left < ENOUGH:
+            if left < ENOUGH or (probs and (left * above) >> 30 < WORTH):
                 break
         return [(token, prob, sources[token]) for token, prob in probs.items()]

@@ -13,7 +13,7 @@ hand came by. A node that none refers to is a leaf and may be evicted; a freed n
 its number sees that it is gone. Nodes of count 0 are contexts ahead of shared text: matched, never followers, unlisted.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     C_CHILD,
     C_COUNT,
@@ -47,25 +47,25 @@ MAX_COUNT = 1 << 30  # counts stay there, so that no server runs long enough to 
 SPARED = 64  # leaves that get a second chance in one eviction
 
 
-@kernel
+@inline
 def at(x, node):
     """Offset of a node in the buffer."""
     return x[X_NODE] + (node - 1) * NODE
 
 
-@kernel
+@inline
 def version(x, m, node):
     """How often a node was freed."""
     return int(m[x[X_VERSION] + node - 1])
 
 
-@kernel
+@inline
 def edge_hash(parent, token):
     """Hash of an edge, 32 bits."""
     return mix(mix(0x243F6A88, parent), token)
 
 
-@kernel
+@inline
 def root_hash(lo, hi):
     """Hash of a tenant's root, 32 bits."""
     return mix(mix(0x13198A2E, lo & 0xFFFFFFFF), hi & 0xFFFFFFFF)
@@ -82,7 +82,7 @@ def home(x, m, node):
     return (h * x[X_EDGES]) >> 32
 
 
-@kernel
+@inline
 def find(x, m, parent, token):
     """Node of `token` behind `parent`, or -1 - the free slot where its entry belongs."""
     n, edges, mask = x[X_EDGES], x[X_EDGE], (1 << x[X_BITS]) - 1
@@ -117,7 +117,7 @@ def find_root(x, m, lo, hi):
         slot = slot + 1 if slot + 1 < n else 0
 
 
-@kernel
+@inline
 def write_entry(x, m, slot, node, h):
     """Enter a node in a free slot."""
     m[x[X_EDGE] + slot] = node | ((h << x[X_BITS]) & 0x7FFFFFFF)
@@ -144,7 +144,7 @@ def delete_entry(x, m, node):
     m[edges + hole] = 0
 
 
-@kernel
+@inline
 def to_front(x, m, parent, node):
     """Put a node that is in no list at the head of its parent's."""
     p, c = at(x, parent), at(x, node)
@@ -154,7 +154,7 @@ def to_front(x, m, parent, node):
         m[at(x, head) + C_NEWER] = node
 
 
-@kernel
+@inline
 def unlist(x, m, node):
     """Take a node out of its parent's list."""
     c = at(x, node)
@@ -288,7 +288,7 @@ def shared_root(x, m, lo, hi):
     return root
 
 
-@kernel
+@inline
 def hold(x, m, node, n):
     """Keep a node from being freed while it is worked on (`n` = 2), or let it go again (-2)."""
     if node:

@@ -4,7 +4,7 @@ Suffix links carry both: where a token is known behind a context, it is known be
 there are its suffixes. So text seen before costs one search of the edge table a token, whatever the depth.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import C_COUNT, C_NEWER, C_SUFFIX, C_TOKEN, C_USE, X_DEPTH
 from .trie import MAX_COUNT, at, find, hold, new_child, remove, to_front, unlist
 
@@ -85,7 +85,7 @@ def uncount_token(x, m, node, length, token):
         child = shorter
 
 
-@kernel
+@inline
 def step(x, m, node, length, token):
     """The longest context that ends in `token`, when `node` of `length` tokens is the longest one before it."""
     if length == x[X_DEPTH] - 1:

@@ -9,7 +9,7 @@ them.
 
 import numpy as np
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import C_CHILD, C_COUNT, C_OLDER, C_SUFFIX, C_TOKEN, T_SHARED_N, X_FOLLOWERS
 from .limits import DRAFTED, empty_reason, remember, stopped_by
 from .requests import is_banned, is_eos, own_tail, row_at
@@ -31,10 +31,11 @@ UNIT = 32  # parts of one count
 LATEST = 16  # parts that the latest own follower counts more
 CLAIM = np.array([0, 50, 80, 110, 140, 170, 200, 220], np.int32)  # most of 256 that a context claims, by length
 KEPT_BACK = np.array([0, 96, 48, 32, 24, 18, 14, 12], np.int32)  # parts a different follower, by length
-ENOUGH = (1 << 30) // 16  # of what is left shorter contexts are not asked any more
+ENOUGH = (1 << 30) // 16  # when less is left, shorter contexts are not asked
+WORTH = (1 << 30) // 128  # nor when less is left of the whole path, once there are followers
 
 
-@kernel
+@inline
 def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n):
     """Add what one context says that longer ones of its tree, which occurred `before` times, did not.
 
@@ -86,11 +87,11 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
 
 
 @kernel
-def gather(x, hr, m, row, k, node, now_shared, f):
+def gather(x, hr, m, row, k, node, path, now_shared, f):
     """Followers of what ends at a drafted node (0: the text itself), their probability and source, into `f`.
 
-    `now_shared` says whether the text's last token is counted in the tenant's tree too. Returns the number of followers
-    and the length of the longest context that has any.
+    `path` is the node's own path probability; `now_shared` says whether the text's last token is counted in the tenant's
+    tree too. Returns the number of followers and the length of the longest context that has any.
     """
     own, own_length, own_total = int(k[K_OWN, node]), int(k[K_OWN_LENGTH, node]), 0
     shared, shared_length, shared_total = int(k[K_SHARED, node]), int(k[K_SHARED_LENGTH, node]), 0
@@ -109,12 +110,12 @@ def gather(x, hr, m, row, k, node, now_shared, f):
             shared, shared_length = int(m[at(x, shared) + C_SUFFIX]), length - 1
         if match == 0 and n:
             match = length
-        if left < ENOUGH:
+        if left < ENOUGH or (n and (left * path) >> 30 < WORTH):
             break
     return n, match
 
 
-@kernel
+@inline
 def stand(x, m, k, t, node):
     """Where a drafted node stands: one step from where its parent does."""
     parent, token = int(t[N_PARENT, node]), int(t[N_TOKEN, node])
@@ -143,7 +144,7 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
         elif (n_open < room or t[O_PATH, room - 1] < path) and not is_eos(hr, t[N_TOKEN, node]):
             if node:
                 stand(x, m, k, t, node)
-            n, length = gather(x, hr, m, row, k, node, now_shared, f)
+            n, length = gather(x, hr, m, row, k, node, path, now_shared, f)
             if node == 0:
                 match = length
             for i in range(n):

@@ -5,7 +5,7 @@ suffixes) and the node's version. A place that was evicted is walked anew from t
 when others made nodes meanwhile and a longer context may have appeared. Where a row shares its outputs, that cannot be.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 from ..arena import (
     BLOCK,
     C_SUFFIX,
@@ -44,13 +44,13 @@ from .trie import abandon, at, find_root, new_own_root, shared_root, version
 from .trie_count import count_token, step, uncount_token, walk
 
 
-@kernel
+@inline
 def place_of(x, row):
     """Offset of a row's place in the buffer."""
     return x[X_PLACE] + row * PLACE
 
 
-@kernel
+@inline
 def keep(x, m, slot, node, length):
     """Write down a node, its version and its length at `slot` of a place."""
     m[slot], m[slot + 1], m[slot + 2] = node, version(x, m, node) if node else 0, length
@@ -70,7 +70,7 @@ def context_at(ho, m, p, context):
     return n
 
 
-@kernel
+@inline
 def own_root(x, m, place):
     """A row's own root, 0 when it has none or lost it."""
     root = int(m[place + P_ROOT])
