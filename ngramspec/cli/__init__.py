@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"the command line needs {error.name}: pip install 'ngramspec[replay]'")
     try:
-        status = command().main(args=arguments, prog_name="ngramspec", standalone_mode=False)
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        status = command().main(args=given, prog_name="ngramspec", standalone_mode=False, obj=given)
     except NgramSpecError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:

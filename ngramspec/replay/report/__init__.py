@@ -2,6 +2,6 @@
 
 from .page import write_report
 from .recommendation import advice
-from .sweep import batches, budgets
+from .sweep import further
 
-__all__ = ["advice", "batches", "budgets", "write_report"]
+__all__ = ["advice", "further", "write_report"]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-import plotly.graph_objects as go
-
-from .figure import GREY, Exhibit, colour, draw, kind_of, label, symbol
+from .figure import GREY, Exhibit, colour, draw, kind_of, label, scatter, symbol
 from .group import Group
 
 
@@ -17,7 +15,7 @@ def reliability(group: Group) -> Exhibit | None:
         return None
     names = [run["drafter"] for run in group.runs]
     traces = [
-        go.Scatter(
+        scatter(
             x=[0, 1],
             y=[0, 1],
             mode="lines",
@@ -31,7 +29,7 @@ def reliability(group: Group) -> Exhibit | None:
         largest = max(row["n"] for row in bins)
         error = run["calibration"]["weighted_mean_error"]
         traces.append(
-            go.Scatter(
+            scatter(
                 x=[row["predicted"] for row in bins],
                 y=[row["observed"] for row in bins],
                 error_y={
@@ -61,6 +59,6 @@ def reliability(group: Group) -> Exhibit | None:
         "emitted in 60 % of cases. The error is the mean distance from it, weighted by tokens. Sizing drafts by "
         "probability or cost is worth no more than this figure.",
         height=520,
-        xaxis={"title": "predicted probability", "range": [-0.02, 1.02]},
-        yaxis={"title": "share that was emitted", "range": [-0.02, 1.04]},
+        xaxis={"title": {"text": "predicted probability"}, "range": [-0.02, 1.02]},
+        yaxis={"title": {"text": "share that was emitted"}, "range": [-0.02, 1.04]},
     )

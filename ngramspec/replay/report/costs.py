@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from .figure import COLOURS, Exhibit, Table, count_of, draw, kind_of, label
+from .figure import COLOURS, Exhibit, Table, bar, count_of, draw, kind_of, label
 from .group import Group, Run
 
 PARTS = {"draft": "drafting", "accept": "learning what was emitted", "ingest": "taking in prompts"}
@@ -28,7 +26,7 @@ def time(group: Group) -> Exhibit | None:
         return None
     split = [parts(run) for run in runs]
     traces = [
-        go.Bar(
+        bar(
             y=[label(run["drafter"]) for run in runs],
             x=[part[name] for part in split],
             orientation="h",
@@ -52,9 +50,9 @@ def time(group: Group) -> Exhibit | None:
         height=170 + 40 * len(runs),
         barmode="stack",
         bargap=0.35,
-        xaxis_title="µs an emitted token",
+        xaxis={"title": {"text": "µs an emitted token"}},
         yaxis={"autorange": "reversed", "showgrid": False},
-        legend_traceorder="normal",
+        legend={"traceorder": "normal"},
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from .figure import COLOURS, LIGHT, Exhibit, colour, draw, kind_of, label, symbol
+from .figure import COLOURS, LIGHT, Exhibit, bar, colour, draw, kind_of, label, scatter, symbol
 from .group import Group
 
 #: Positions that fewer steps drafted are left out: their shares are noise.
@@ -34,7 +32,7 @@ def positions(group: Group) -> Exhibit | None:
     for run in group.drafting:
         rows = [row for row in run["by_depth"] if row["steps"] >= MIN_STEPS]
         traces.append(
-            go.Scatter(
+            scatter(
                 x=[row["depth"] for row in rows],
                 y=[row["rate"] for row in rows],
                 customdata=[[row["accepted"], row["steps"]] for row in rows],
@@ -54,8 +52,8 @@ def positions(group: Group) -> Exhibit | None:
         traces,
         "Of the steps whose draft reached a position, the share that accepted a token there. Only steps with much to "
         f"go on draft far, so that a line can rise. Positions that fewer than {MIN_STEPS} steps drafted are left out.",
-        xaxis={"title": "position in the draft", "rangemode": "tozero", "tickformat": "d"},
-        yaxis={"title": "share accepted", "range": [0, 1.03], "tickformat": ".0%"},
+        xaxis={"title": {"text": "position in the draft"}, "rangemode": "tozero", "tickformat": "d"},
+        yaxis={"title": {"text": "share accepted"}, "range": [0, 1.03], "tickformat": ".0%"},
     )
 
 
@@ -72,7 +70,7 @@ def sources(group: Group) -> Exhibit | None:
             parts = [run["by_source"][name] for run in runs]
             tokens = [part["accepted_tokens"] if accepted else _refused(part) for part in parts]
             traces.append(
-                go.Bar(
+                bar(
                     y=[label(run["drafter"]) for run in runs],
                     x=[n / run["steps"] for n, run in zip(tokens, runs, strict=True)],
                     customdata=tokens,
@@ -95,9 +93,9 @@ def sources(group: Group) -> Exhibit | None:
         height=170 + 40 * len(group.drafting),
         barmode="stack",
         bargap=0.35,
-        xaxis_title="drafted tokens a step",
+        xaxis={"title": {"text": "drafted tokens a step"}},
         yaxis={"autorange": "reversed", "showgrid": False},
-        legend_traceorder="normal",
+        legend={"traceorder": "normal"},
     )
 
 
@@ -120,7 +118,7 @@ def reasons(group: Group) -> Exhibit | None:
         ]
         shown = REASONS.get(name, "had a draft")
         traces.append(
-            go.Bar(
+            bar(
                 y=[label(run["drafter"]) for run in runs],
                 x=[n / run["steps"] for n, run in zip(steps, runs, strict=True)],
                 customdata=steps,
@@ -139,7 +137,7 @@ def reasons(group: Group) -> Exhibit | None:
         height=170 + 40 * len(runs),
         barmode="stack",
         bargap=0.35,
-        xaxis={"title": "share of steps", "tickformat": ".0%", "range": [0, 1.001]},
+        xaxis={"title": {"text": "share of steps"}, "tickformat": ".0%", "range": [0, 1.001]},
         yaxis={"autorange": "reversed", "showgrid": False},
-        legend_traceorder="normal",
+        legend={"traceorder": "normal"},
     )

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-import plotly.io
-
 from ...drafting.cost import KINDS
 from ...errors import ConfigError
 
@@ -57,8 +54,8 @@ class Exhibit:
         How its numbers came about, one of `drafting.cost.KINDS`.
     caption : str
         What is shown and how to read it.
-    figure : plotly figure, optional
-        What is drawn.
+    figure : dict, optional
+        What is drawn: `data` and `layout`, as Plotly reads them.
     table : Table, optional
         What is tabulated.
     """
@@ -67,7 +64,7 @@ class Exhibit:
     title: str
     kind: str
     caption: str
-    figure: Any = None
+    figure: dict[str, Any] | None = None
     table: Table | None = None
 
     def __post_init__(self) -> None:
@@ -76,19 +73,32 @@ class Exhibit:
 
     def drawing(self, chapter: int) -> str:
         """The figure as HTML, its element named after the chapter too."""
+        import plotly.io  # takes most of a second: only where something is drawn
+
+        assert self.figure is not None
         html_of: str = plotly.io.to_html(
             self.figure,
             config=PLOT_CONFIG,
             include_plotlyjs=False,
             full_html=False,
             div_id=f"{self.key}-{chapter}",
-            default_height=f"{self.figure.layout.height}px",
+            default_height=f"{self.figure['layout']['height']}px",
         )
         return html_of
 
 
+def scatter(**settings: Any) -> dict[str, Any]:
+    """Points or a line, with Plotly's settings of a scatter trace."""
+    return {"type": "scatter", **settings}
+
+
+def bar(**settings: Any) -> dict[str, Any]:
+    """Bars, with Plotly's settings of a bar trace."""
+    return {"type": "bar", **settings}
+
+
 def draw(
-    key: str, title: str, kind: str, traces: Sequence[Any], caption: str, *, height: int = 380, **layout: Any
+    key: str, title: str, kind: str, traces: Sequence[dict[str, Any]], caption: str, *, height: int = 380, **layout: Any
 ) -> Exhibit:
     """A Plotly figure in the report's look.
 
@@ -96,29 +106,26 @@ def draw(
     ----------
     key, title, kind, caption
         See `Exhibit`.
-    traces : sequence of plotly traces
-        What is drawn.
+    traces : sequence of dict
+        What is drawn; see `scatter` and `bar`.
     height : int
         Pixels.
     **layout
-        Settings of Plotly's layout, laid over the common ones.
+        Settings of Plotly's layout; those of axes and legend are laid over the common ones.
     """
     axis = {"gridcolor": LIGHT, "zeroline": False, "linecolor": GREY, "automargin": True, "fixedrange": True}
-    figure = go.Figure(list(traces))
-    figure.update_layout(
-        height=height,
-        font={"family": FONT, "size": 13, "color": "#2a2e33"},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 8, "r": 12, "t": 12, "b": 8},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
-        hoverlabel={"font": {"family": FONT, "size": 13}},
-        dragmode=False,
-        xaxis=axis,
-        yaxis=axis,
-    )
-    figure.update_layout(**layout)
-    return Exhibit(key, title, kind, caption, figure=figure)
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0}
+    parts = {name: base | layout.pop(name, {}) for name, base in (("xaxis", axis), ("yaxis", axis), ("legend", legend))}
+    common = {
+        "height": height,
+        "font": {"family": FONT, "size": 13, "color": "#2a2e33"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 8, "r": 24, "t": 12, "b": 8},
+        "hoverlabel": {"font": {"family": FONT, "size": 13}},
+        "dragmode": False,
+    }
+    return Exhibit(key, title, kind, caption, figure={"data": list(traces), "layout": common | parts | layout})
 
 
 def count_of(value: float | None, digits: int) -> str:

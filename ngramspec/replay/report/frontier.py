@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
-
-from .figure import GREY, Exhibit, Table, colour, draw, kind_of, label, percent, symbol
+from .figure import GREY, Exhibit, Table, colour, draw, kind_of, label, percent, scatter, symbol
 from .group import Group, Run, settings, sized_by_cost, width
 
 #: What one more verified token of a request adds to a step, as a share of a step without speculation.
 PRICES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+BY_COST = "by cost"
 
 
 def frontier(group: Group) -> Exhibit:
@@ -20,7 +20,7 @@ def frontier(group: Group) -> Exhibit:
             lines.setdefault((run["drafter"], run["config"]["topology"], _manner(run)), []).append(run)
     several = len({topology for _, topology, _ in lines}) > 1
     traces = [
-        go.Scatter(
+        scatter(
             x=[1],
             y=[1],
             name="without speculation",
@@ -31,16 +31,17 @@ def frontier(group: Group) -> Exhibit:
     ]
     for (drafter, topology, manner), runs in lines.items():
         runs = sorted(runs, key=width)
+        ending = "-open" if manner else ""
         name = ", ".join([label(drafter), *([topology] if several else []), *([manner] if manner else [])])
         traces.append(
-            go.Scatter(
+            scatter(
                 x=[width(run) for run in runs],
                 y=[run["accept_length"] for run in runs],
                 text=[settings(run) for run in runs],
                 name=name,
                 mode="lines+markers",
                 line={"color": colour(names, drafter), "width": 2, "dash": "dash" if manner else "solid"},
-                marker={"size": 9, "symbol": symbol(names, drafter) + ("-open" if manner else "")},
+                marker={"size": 9, "symbol": "star" if manner == BY_COST else symbol(names, drafter) + ending},
                 hovertemplate="%{text}<br>accept length %{y:.2f} at %{x:.2f} verified<extra>" + name + "</extra>",
             )
         )
@@ -52,16 +53,15 @@ def frontier(group: Group) -> Exhibit:
         "Higher and further left is better: more tokens emitted for fewer verified. Points of one line differ in how "
         "many tokens they may draft; where a draft is sized by probability, in the probability at which it stops.",
         height=460,
-        xaxis_title="tokens verified a request and step",
-        yaxis_title="accept length, tokens a step",
-        xaxis_rangemode="tozero",
+        xaxis={"title": {"text": "tokens verified a request and step"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "accept length, tokens a step"}},
     )
 
 
 def _manner(run: Run) -> str:
     """How the size of a step's draft is decided; nothing where it is fixed."""
     by_threshold = run["config"]["min_prob"] > 0 or (run["config"].get("budget") or {}).get("mode") == "threshold"
-    return "by cost" if sized_by_cost(run) else "by probability" if by_threshold else ""
+    return BY_COST if sized_by_cost(run) else "by probability" if by_threshold else ""
 
 
 def at_price(run: Run, price: float) -> float:

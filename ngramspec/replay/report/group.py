@@ -104,10 +104,10 @@ def settings(run: Run) -> str:
         parts.append(f"min_prob {config['min_prob']:g}")
     if budget.get("mode") == "cost":
         parts.append("sized by cost")
+    elif budget.get("mode") == "threshold":
+        parts.append(f"sized by probability {budget['min_prob']:g}")
     elif budget:
-        parts.append(
-            f"at most {budget['max_draft']}" if budget["mode"] == "fixed" else f"down to {budget['min_prob']:g}"
-        )
+        parts.append(f"at most {budget['max_draft']}")
     if config["shape"] != "ideal":
         parts.append(f"as {config['shape']} verifies")
     return ", ".join(parts)

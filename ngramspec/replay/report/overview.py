@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-import plotly.graph_objects as go
+import numpy as np
 
-from .figure import GREY, Exhibit, Table, colour, count_of, draw, kind_of, label, percent, symbol
+from ...kernels.verify import EMITTED, STEPS
+from ..trace import Int64
+from .figure import (
+    COLOURS,
+    GREY,
+    LIGHT,
+    Exhibit,
+    Table,
+    colour,
+    count_of,
+    draw,
+    kind_of,
+    label,
+    percent,
+    scatter,
+    symbol,
+)
 from .group import Group, Run, settings, width
+
+#: Name of the axis of speed-ups.
+FASTER = "times as fast as without speculation"
 
 
 def accept_lengths(group: Group) -> Exhibit:
@@ -21,7 +40,7 @@ def accept_lengths(group: Group) -> Exhibit:
         "Tokens emitted a verify step, the model's own one included; 1 is decoding without speculation. The whiskers "
         "are the 95 % interval, from drawing whole sessions at random.",
         height=80 + 44 * len(runs),
-        xaxis_title="accept length, tokens a step",
+        xaxis={"title": {"text": "accept length, tokens a step"}},
         yaxis={"autorange": "reversed", "showgrid": False},
         shapes=[_line_at_one()],
         showlegend=False,
@@ -40,7 +59,7 @@ def speedups(group: Group) -> Exhibit | None:
         [_bars(group, runs, "modelled_speedup", "%{x:.2f} ×")],
         f"Tokens a second over those without speculation, {requests_at_a_time(runs[0])}. {step_times(runs[0])}",
         height=80 + 44 * len(runs),
-        xaxis_title="times as fast as without speculation",
+        xaxis={"title": {"text": FASTER}},
         yaxis={"autorange": "reversed", "showgrid": False},
         shapes=[_line_at_one()],
         showlegend=False,
@@ -58,10 +77,10 @@ def by_batch(group: Group) -> Exhibit | None:
     for (drafter, budget), runs in lines.items():
         sizes = [run["config"]["concurrency"] for run in runs]
         traces.append(
-            go.Scatter(
+            scatter(
                 x=sizes,
                 y=[run["modelled_speedup"] for run in runs],
-                error_y=_whiskers(runs, "modelled_speedup", GREY),
+                error_y=_whiskers(runs, "modelled_speedup", LIGHT),
                 name=f"{label(drafter)}: {budget}",
                 mode="lines+markers",
                 line={"color": colour(names, drafter), "width": 2, "dash": dashes[seen[drafter] % len(dashes)]},
@@ -70,7 +89,7 @@ def by_batch(group: Group) -> Exhibit | None:
             )
         )
         seen[drafter] += 1
-    batches = sorted({run["config"]["concurrency"] for runs in lines.values() for run in runs})
+    ticks = sorted({run["config"]["concurrency"] for runs in lines.values() for run in runs})
     first = next(iter(lines.values()))[0]
     return draw(
         "speed-up-by-batch",
@@ -78,15 +97,15 @@ def by_batch(group: Group) -> Exhibit | None:
         "modelled",
         traces,
         "Tokens a second over those without speculation in a batch as large. The larger the batch, the more a verified "
-        f"token costs. Whiskers are 95 % intervals. {step_times(first)}",
+        f"token costs. Toward the end of a trace the batch runs empty, which a server's does not. {step_times(first)}",
         height=400 + 18 * len(lines),
         xaxis={
-            "title": "requests at a time",
+            "title": {"text": "requests at a time"},
             "type": "log",
-            "tickvals": batches,
-            "ticktext": [str(n) for n in batches],
+            "tickvals": ticks,
+            "ticktext": [str(n) for n in ticks],
         },
-        yaxis={"title": "times as fast as without speculation"},
+        yaxis={"title": {"text": FASTER}},
         shapes=[_line_at_one(vertical=False)],
     )
 
@@ -104,7 +123,7 @@ def by_category(group: Group, value: str = "accept_length") -> Exhibit | None:
         parts = [(name, run["by_category"].get(name, {})) for name in order]
         points = [(name, part) for name, part in parts if part.get(value)]
         traces.append(
-            go.Scatter(
+            scatter(
                 x=[part[value] for _, part in points],
                 y=[label(name) for name, _ in points],
                 customdata=[[part["requests"], part["steps"]] for _, part in points],
@@ -126,7 +145,7 @@ def by_category(group: Group, value: str = "accept_length") -> Exhibit | None:
         traces,
         "Each kind of request in the trace, the one with most to gain on top. Categories are the trace's own.",
         height=140 + 32 * len(order),
-        xaxis_title="times as fast as without speculation" if modelled else "accept length, tokens a step",
+        xaxis={"title": {"text": FASTER if modelled else "accept length, tokens a step"}},
         shapes=[_line_at_one()],
     )
 
@@ -159,9 +178,36 @@ def numbers(group: Group) -> Exhibit:
     )
 
 
+def by_request(group: Group, per_row: Int64) -> Exhibit | None:
+    """Every request a point, from the counts of the main drafter's replay."""
+    trace, run = group.trace, group.main
+    if trace is None or run is None:
+        return None
+    rows: list[int] = np.flatnonzero(per_row[:, STEPS]).tolist()
+    return draw(
+        "requests",
+        f"Every request, with {run['drafter']}",
+        kind_of([run]),
+        [
+            scatter(
+                x=[int(per_row[row, EMITTED]) for row in rows],
+                y=[float(per_row[row, EMITTED] / per_row[row, STEPS]) for row in rows],
+                text=[label(trace.ids[row]) for row in rows],
+                mode="markers",
+                marker={"size": 7, "color": COLOURS[0], "opacity": 0.55},
+                hovertemplate="%{text}<br>%{x} tokens, accept length %{y:.2f}<extra></extra>",
+            )
+        ],
+        "Each request's own accept length over the tokens that it emitted. The ones with most and least are below.",
+        xaxis={"title": {"text": "tokens emitted in verify steps"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": "accept length, tokens a step"}, "rangemode": "tozero"},
+        showlegend=False,
+    )
+
+
 def _bars(group: Group, runs: list[Run], value: str, hover: str) -> Any:
     names = [run["drafter"] for run in group.runs]
-    return go.Scatter(
+    return scatter(
         x=[run[value] for run in runs],
         y=[label(run["drafter"]) for run in runs],
         error_x=_whiskers(runs, value, GREY),

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import jinja2
-import plotly.graph_objects as go
-import plotly.offline
 
 from ...errors import TraceError
-from ...kernels.verify import EMITTED, STEPS
 from ..files import replacing
 from ..trace import Trace
 from . import calibration, costs, drafts, frontier, overview, recommendation
 from .caveats import caveats
 from .examples import Watched, watch
-from .figure import COLOURS, Exhibit, draw, kind_of, label
+from .figure import Exhibit
 from .group import Group, Run, groups
 from .provenance import records, versions
 
@@ -72,6 +66,9 @@ def write_report(
     ConfigError
         Numbers do not say how they came about.
     """
+    import jinja2
+    import plotly.offline
+
     if not runs:
         raise TraceError("report: got no runs, needs at least one")
     chapters = [_chapter(group, (notes or {}).get(group.name, ""), decode) for group in groups(runs, traces)]
@@ -114,7 +111,7 @@ def _chapter(group: Group, notes: str, decode: Callable[[list[int]], str] | None
             drafts.reasons(group),
             costs.time(group),
             costs.memory(group),
-            None if watched is None or group.trace is None else _requests(group.trace, main, watched),
+            None if watched is None else overview.by_request(group, watched.per_row),
         ]
     return Chapter(
         group=group,
@@ -125,30 +122,4 @@ def _chapter(group: Group, notes: str, decode: Callable[[list[int]], str] | None
         watched=watched,
         caveats=caveats(group, notes),
         records=records(group),
-    )
-
-
-def _requests(trace: Trace, run: Run, watched: Watched) -> Exhibit:
-    """Every request a point."""
-    rows: list[int] = [row for row in range(len(trace)) if watched.per_row[row, STEPS]]
-    lengths = [float(watched.per_row[row, EMITTED] / watched.per_row[row, STEPS]) for row in rows]
-    points: Any = go.Scatter(
-        x=[int(watched.per_row[row, EMITTED]) for row in rows],
-        y=lengths,
-        text=[label(trace.ids[row]) for row in rows],
-        mode="markers",
-        marker={"size": 7, "color": COLOURS[0], "opacity": 0.55},
-        hovertemplate="%{text}<br>%{x} tokens, accept length %{y:.2f}<extra></extra>",
-    )
-    return draw(
-        "requests",
-        f"Every request, with {run['drafter']}",
-        kind_of([run]),
-        [points],
-        "Each request's own accept length over the tokens that it emitted. The ones with most and least are below.",
-        xaxis_title="tokens emitted in verify steps",
-        yaxis_title="accept length, tokens a step",
-        xaxis_rangemode="tozero",
-        yaxis_rangemode="tozero",
-        showlegend=False,
     )
