@@ -19,7 +19,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 	$$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 
 help:
-	@echo 'make demo    replay the bundled trace with every drafter and compare them'
+	@echo 'make demo    replay the bundled trace, compare drafters; report.html shows it'
 	@echo 'make test    lint, types and tests, with compiled kernels and again without'
 	@echo 'make bench   measure; writes one JSON file a benchmark under .bench/'
 	@echo 'make lint    ruff and mypy alone          make format   apply ruff'
@@ -40,7 +40,7 @@ WITH_CACHE = NUMBA_CACHE_DIR=$$($(PY) -m tests.numba_cache)
 
 demo: $(READY)
 	@mkdir -p .demo
-	@$(WITH_CACHE) $(PY) -m ngramspec demo --json .demo/replay.json
+	@$(WITH_CACHE) $(PY) -m ngramspec demo --json .demo/replay.json --report report.html
 
 test: lint
 	$(PYTEST) -n 2 --dist worksteal -m 'not native'

@@ -4,11 +4,13 @@ Messages are JSON ended by a zero byte. No package is needed for it, and no port
 """
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +22,9 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     "--remote-debugging-pipe",
 )
+
+#: Becomes the browser, with the two ends of our pipes where it looks for them.
+LAUNCH = "import os, sys; a = sys.argv[1:]; os.dup2(int(a[0]), 3); os.dup2(int(a[1]), 4); os.execv(a[2], a[2:])"
 
 #: Seconds to wait for an answer or an event.
 TIMEOUT = 60.0
@@ -42,13 +47,17 @@ class Browser:
     def __init__(self, profile: Path) -> None:
         self.events: list[dict] = []
         self._next, self._buffer, self._session = 0, b"", None
-        reads, self._to = os.pipe()
-        self._from, writes = os.pipe()
-        # The browser reads from descriptor 3 and writes to 4, whatever ours are called.
-        script = f'exec "$0" "$@" 3<&{reads} 4>&{writes}'
-        command = ["sh", "-c", script, find(), *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        ends = (*os.pipe(), *os.pipe())
+        # Out of the way of 3 and 4, which the browser reads from and writes to.
+        reads, self._to, self._from, writes = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+        for end in ends:
+            os.close(end)
+        command = [sys.executable, "-c", LAUNCH, str(reads), str(writes), find(), *FLAGS]
         self._process = subprocess.Popen(
-            command, pass_fds=(reads, writes), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*command, f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(reads, writes),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(reads)
         os.close(writes)

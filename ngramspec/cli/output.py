@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ def progress() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
         console=Console(stderr=True),
         auto_refresh=False,
         transient=True,
+        disable=not sys.stderr.isatty(),  # a file of messages would get an empty line for every bar
     )
 
     def start(label: str, total: int) -> Callable[[int], None]:

@@ -12,9 +12,11 @@ from ..drafting.budget import MODES
 from ..errors import ConfigError
 from ..replay.drafters import DEFAULT_CAPACITY, DRAFTERS
 from ..replay.formats import read
+from ..replay.report import further
 from ..replay.results import document, run, write_json
 from ..replay.simulator import Options, Shape
 from ..replay.trace import Trace
+from . import report as reports
 from .cost import CostFile, ExposedUs, Profile, chosen_budget, chosen_cost
 from .output import caveats, print_runs, progress, stdout
 
@@ -48,6 +50,7 @@ def load(paths: list[Path], limit: int | None, skip_bad: bool) -> list[Trace]:
 
 
 def replay(
+    context: typer.Context,
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="JSONL, JSONL.gz, .npz or Parquet.")],
     drafter: Annotated[str, typer.Option(metavar="NAME[,NAME...]", help=f"Of {', '.join(DRAFTERS)}.")] = "ngramspec",
     topology: Annotated[str, typer.Option(metavar="tree|chain", help="Shape of the drafts.")] = "tree",
@@ -98,6 +101,12 @@ def replay(
         bool, typer.Option("--calibration", help="Compare predicted probabilities with what was emitted.")
     ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every number to FILE.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write figures and advice to FILE (HTML).")
+    ] = None,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="For --report, replay other budgets too; with step times, batch sizes.")
+    ] = False,
 ) -> None:
     """Replay recorded requests through drafters: accepted length, rates and the drafters' own time.
 
@@ -105,6 +114,7 @@ def replay(
     """
     if upper_bound and not warm_up:
         raise ConfigError("--upper-bound has no effect without --warm-up: leave it out")
+    reports.checked(report, frontier)
     chosen = names(drafter)
     model = chosen_cost(cost, profile, exposed_us)
     options = Options(
@@ -114,20 +124,23 @@ def replay(
         concurrency=concurrency,
         share=_share(share),
         eos_ids=None if eos is None else ids(eos),
-        calibration=calibration,
+        calibration=calibration or report is not None,
         shape=_shape(shape),
         budget=chosen_budget(budget, max_draft, min_prob, model, shape, widths),
         cost=model,
     )
     loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
-    runs = replay_all(
-        loaded, chosen, options, seed=seed, capacity_tokens=capacity, warm_up=warm, upper_bound=upper_bound
-    )
+    common: dict[str, Any] = {"seed": seed, "capacity_tokens": capacity, "warm_up": warm, "upper_bound": upper_bound}
+    runs = replay_all(loaded, chosen, options, **common)
     for result in runs:
         result["config"]["limit"] = limit
     show(runs)
     if json is not None:
         write_json(document(runs), json)
+    if report is not None:
+        for name, other in further(loaded, chosen, options) if frontier else []:
+            runs += replay_all(loaded, [name], other, **common)
+        reports.write(runs, loaded, report, context)
 
 
 def _shape(text: str) -> Shape:

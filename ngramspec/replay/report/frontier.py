@@ -52,7 +52,7 @@ def frontier(group: Group) -> Exhibit:
         traces,
         "Higher and further left is better: more tokens emitted for fewer verified. Points of one line differ in how "
         "many tokens they may draft; where a draft is sized by probability, in the probability at which it stops.",
-        height=460,
+        height=520,
         xaxis={"title": {"text": "tokens verified a request and step"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "accept length, tokens a step"}},
     )

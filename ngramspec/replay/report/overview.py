@@ -85,7 +85,8 @@ def by_batch(group: Group) -> Exhibit | None:
                 mode="lines+markers",
                 line={"color": colour(names, drafter), "width": 2, "dash": dashes[seen[drafter] % len(dashes)]},
                 marker={"size": 9, "symbol": symbol(names, drafter) + ("-open" if seen[drafter] else "")},
-                hovertemplate="batch %{x}: %{y:.2f} ×<extra></extra>",
+                customdata=[run["modelled"]["batch_mean"] for run in runs],
+                hovertemplate="at most %{x}, %{customdata:.1f} on average: %{y:.2f} ×<extra></extra>",
             )
         )
         seen[drafter] += 1
@@ -119,7 +120,7 @@ def by_category(group: Group, value: str = "accept_length") -> Exhibit | None:
     main = group.main["by_category"]
     order = sorted(categories, key=lambda name: main.get(name, {}).get(value) or 0.0)
     traces = []
-    for run in group.runs:
+    for run in reversed(group.runs):  # the first is drawn last, over the others
         parts = [(name, run["by_category"].get(name, {})) for name in order]
         points = [(name, part) for name, part in parts if part.get(value)]
         traces.append(
@@ -146,6 +147,7 @@ def by_category(group: Group, value: str = "accept_length") -> Exhibit | None:
         "Each kind of request in the trace, the one with most to gain on top. Categories are the trace's own.",
         height=140 + 32 * len(order),
         xaxis={"title": {"text": FASTER if modelled else "accept length, tokens a step"}},
+        legend={"traceorder": "reversed"},
         shapes=[_line_at_one()],
     )
 
