@@ -8,6 +8,7 @@ import typer
 
 from .. import __version__
 from .breakeven import breakeven
+from .calibrate import calibrate
 from .demo import demo
 from .replay import replay
 from .trace import convert, inspect
@@ -31,6 +32,7 @@ def example(text: str) -> str:
 app.command(epilog=example("ngramspec replay log.jsonl.gz --drafter ngramspec,none"))(replay)
 app.command(epilog=example("ngramspec demo"))(demo)
 app.command(epilog=example("ngramspec breakeven --baseline-tps 82 --verify-ms 30"))(breakeven)
+app.command(epilog=example("ngramspec calibrate --url http://127.0.0.1:30000 -o cost.json"))(calibrate)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)
