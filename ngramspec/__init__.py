@@ -1,6 +1,7 @@
 """Training-free n-gram speculation for LLM inference: caches, a calibrated drafter, exact replay of recorded traces."""
 
 from .caches.base import Cache
+from .caches.frozen import FrozenCorpus
 from .caches.null import NullCache
 from .caches.rolling_hash import RollingHashCache
 from .caches.suffix_trie import SuffixTrieCache
@@ -20,6 +21,7 @@ __all__ = [
     "Drafter",
     "DrafterConfig",
     "EngineContractError",
+    "FrozenCorpus",
     "HashConfig",
     "Links",
     "NgramSpecError",

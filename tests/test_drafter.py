@@ -199,3 +199,63 @@ def test_no_look_up_when_nothing_may_be_drafted() -> None:
     head = cache.arena.header("requests").copy()
     cache.reset()
     assert head[8] == 1 and before  # counted, and nothing else happened
+
+
+def corpus(name: str, *documents: list[int]) -> ns.FrozenCorpus:
+    """A frozen corpus of the tests' vocabulary."""
+    return ns.FrozenCorpus.build(name, [np.array(document, np.int32) for document in documents], vocab_size=VOCAB)
+
+
+def test_frozen_corpora_are_drafted_from_while_they_are_there() -> None:
+    cache = drafter()
+    cache.begin("r", [1, 2, 3, 4])
+    assert len(cache.draft("r", max_draft=3)) == 0
+    cache.add_corpus(corpus("manual", [9, 1, 2, 3, 4, 50, 51, 52]))
+    draft = cache.draft("r", max_draft=3, topology="chain")
+    assert draft.tokens.tolist() == [50, 51, 52]
+    assert set(draft.sources.tolist()) == {ns.Source.FROZEN}
+    assert cache.explain("r")["frozen_matches"]
+    cache.add_corpus(corpus("faq", [2, 3, 4, 60, 61], [50, 70]))
+    assert cache.corpora == ("manual", "faq")
+    assert {50, 60} <= set(cache.draft("r", max_draft=8).tokens.tolist())
+    cache.accept("r", [50, 51])
+    cache.remove_corpus("manual")
+    assert 52 not in cache.draft("r", max_draft=8).tokens
+    cache.remove_corpus("faq")
+    cache.accept("r", [5000])
+    cache.begin("s", [2, 3, 4], tenant="b")
+    assert len(cache.draft("s", max_draft=3)) == 0
+    cache.check_integrity()
+
+
+def test_own_text_comes_before_frozen_text() -> None:
+    cache = drafter()
+    cache.add_corpus(corpus("manual", [1, 2, 3, 4, 50]))
+    cache.begin("r", [1, 2, 3, 4, 70, 1, 2, 3, 4])
+    assert cache.draft("r", max_draft=1).tokens.tolist() == [70]
+
+
+def test_corpora_that_do_not_fit_are_refused() -> None:
+    cache = drafter()
+    cache.add_corpus(corpus("a", [1, 2, 3]))
+    other = ns.FrozenCorpus.build("b", [np.arange(9, dtype=np.int32)], vocab_size=10)
+    for bad in (corpus("a", [4, 5]), other):
+        with pytest.raises(ns.ConfigError, match="corpus"):
+            cache.add_corpus(bad)
+    with pytest.raises(ns.ConfigError, match="no 'c'"):
+        cache.remove_corpus("c")
+    assert cache.corpora == ("a",)
+
+
+def test_corpora_may_change_while_learning_waits() -> None:
+    cache = drafter(deferred=True)
+    cache.add_corpus(corpus("a", list(range(100, 140)) * 4))
+    cache.begin("r", list(range(100, 120)))
+    for start in range(120, 138, 2):
+        cache.draft("r", max_draft=4)
+        cache.accept("r", [start, start + 1])
+        if start == 126:
+            cache.remove_corpus("a")
+        if start == 130:
+            cache.add_corpus(corpus("b", list(range(100, 140))))
+    cache.check_integrity()

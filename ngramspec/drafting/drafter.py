@@ -22,10 +22,12 @@ from ..arena import (
     T_SHARE,
 )
 from ..caches.base import Int32
+from ..caches.frozen import FrozenCorpus
 from ..caches.integrity import check_store
 from ..caches.sessions import SessionCache
 from ..config import DrafterConfig
 from ..draft import DraftBatch, Reason, Source
+from ..errors import ConfigError
 from ..kernels import drafter as kernels
 from ..kernels.evidence import (
     C_CLASS,
@@ -72,7 +74,8 @@ class Drafter(SessionCache):
         self._shared = self.arena.header("shared")
         self._counts, self._mixer, self._offers = (self.arena.header(name) for name in ("counts", "mixer", "offers"))
         self._texts = (self._requests, self._own, self._shared)
-        self._frozen = NO_TEXT
+        self._frozen: tuple[NDArray[np.int64], Int32] = NO_TEXT
+        self._corpora: dict[str, FrozenCorpus] = {}
         self._width = 0
         self._scratch: list[tuple[Int32, Int32, Int32, Int32]] = []
         self._make_scratch(64)
@@ -161,8 +164,56 @@ class Drafter(SessionCache):
         self._check_slots(slots)
         self._settle(slots, True)
 
+    def add_corpus(self, corpus: FrozenCorpus) -> None:
+        """Let every request be drafted from a frozen corpus too, from the next call on; modifies.
+
+        Kernels look at one frozen text: with several, their texts are put together anew here, which costs as much time
+        and memory as building one of all of them. Call it between steps, on every rank at the same step.
+
+        Parameters
+        ----------
+        corpus : FrozenCorpus
+            Of this drafter's vocabulary, with the same `orders` and at least its `max_match`.
+
+        Raises
+        ------
+        ConfigError
+            The name is taken, or vocabulary or orders differ.
+        """
+        if corpus.name in self._corpora:
+            raise ConfigError(f"corpus: the name {corpus.name!r} is taken; remove that one first or use another name")
+        for name in ("vocab_size", "orders"):
+            got, want = getattr(corpus, name), getattr(self.config, name)
+            if got != want:
+                raise ConfigError(
+                    f"corpus {corpus.name!r}: {name} is {got}, the drafter's is {want}; build it with the same"
+                )
+        if corpus.max_match < self.config.max_match:
+            raise ConfigError(
+                f"corpus {corpus.name!r}: max_match is {corpus.max_match}, needs at least {self.config.max_match}"
+            )
+        self._use_corpora({**self._corpora, corpus.name: corpus})
+
+    def remove_corpus(self, name: str) -> None:
+        """Stop drafting from a frozen corpus, from the next call on; modifies. Unknown names are a `ConfigError`."""
+        if name not in self._corpora:
+            raise ConfigError(f"corpus: no {name!r} among {sorted(self._corpora)}")
+        self._use_corpora({known: corpus for known, corpus in self._corpora.items() if known != name})
+
+    @property
+    def corpora(self) -> tuple[str, ...]:
+        """Names of the frozen corpora in use, oldest first."""
+        return tuple(self._corpora)
+
+    def _use_corpora(self, corpora: dict[str, FrozenCorpus]) -> None:
+        merged = FrozenCorpus.merge(list(corpora.values())) if corpora else None
+        self._settle(np.array(sorted(self._rows.values()), np.int32), False)
+        kernels.drop_offers(self._offers, self._m, self.config.n_rows)  # they point into the text used until now
+        self._corpora = corpora
+        self._frozen = (merged.header, merged.mem) if merged is not None else NO_TEXT
+
     def reset(self) -> None:
-        """Forget everything, what the mixer learned included."""
+        """Forget everything, what the mixer learned included; frozen corpora stay."""
         super().reset()
         fill(self.arena, prior())
 

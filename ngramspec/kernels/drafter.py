@@ -90,6 +90,14 @@ def keep_offer(hr, hf, m, row, n, w):
             m[at + j * N_KEPT + i] = w[j * W_COLUMNS + i]
 
 
+@kernel
+def drop_offers(hf, m, n_rows):
+    """Forget what every row's last draft looked at."""
+    for row in range(n_rows):
+        m[offer_at(hf, m, row, 0) + O_LENGTH] = -1
+        m[offer_at(hf, m, row, 1) + O_LENGTH] = -1
+
+
 @inline
 def recall_offer(hf, m, at, w):
     """Candidates of an offer back into `w`; returns how many."""
