@@ -24,7 +24,7 @@ KEYS = {
 #: Options of `ngramspec replay` that other programs rely on.
 OPTIONS = [
     *("drafter", "topology", "max-draft", "min-prob", "concurrency", "share", "eos", "limit", "seed", "json"),
-    *("capacity", "calibration"),
+    *("capacity", "calibration", "report", "frontier"),
 ]
 
 COMMANDS = ["replay", "demo", "trace", "trace inspect", "trace convert"]
@@ -155,7 +155,7 @@ def test_demo_replays_the_sample_and_advises(trace, monkeypatch, capsys, tmp_pat
     monkeypatch.setattr(demo_command, "DRAFTERS", ["naive"])
     assert main(["demo", "--json", str(tmp_path / "demo.json")]) == 0
     printed = capsys.readouterr().out
-    assert "naive emits 4.00 tokens a verify step" in printed and "75% fewer steps" in printed
+    assert "naive emits 4.00 tokens a verify step" in printed and "75 % fewer steps" in printed
     assert len(json.loads((tmp_path / "demo.json").read_text())["runs"]) == 1
 
 

@@ -77,10 +77,7 @@ def _money(group: Group) -> list[str]:
     priced = [run for run in group.all_runs if run.get("modelled_speedup")]
     found = []
     if priced:
-        found.append(
-            "Speed-ups are modelled from step times, not measured, and uncalibrated until the same step times "
-            f"reproduce your server's tokens a second without speculation within 5 %. {step_times(priced[0])}"
-        )
+        found.append(f"Speed-ups are modelled from step times, not measured. {step_times(priced[0])}")
     if not group.runs[0].get("modelled_speedup"):
         found.append(
             "The drafters are compared without step times of your engine: how much faster decoding gets is not known "

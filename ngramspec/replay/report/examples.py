@@ -30,11 +30,11 @@ SETTINGS = ("max_draft", "topology", "min_prob", "concurrency", "share", "max_to
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a request: what was drafted, and where in the output."""
+    """One step of a request."""
 
-    draft: Draft
+    draft: Draft  #: what was offered
     pos: int  #: tokens of the output that were emitted before
-    n_emitted: int
+    n_emitted: int  #: tokens that the step emitted
 
 
 class Watcher:

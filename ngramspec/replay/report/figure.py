@@ -104,10 +104,12 @@ def draw(
 
     Parameters
     ----------
-    key, title, kind, caption
+    key, title, kind
         See `Exhibit`.
     traces : sequence of dict
         What is drawn; see `scatter` and `bar`.
+    caption : str
+        See `Exhibit`.
     height : int
         Pixels.
     **layout

@@ -256,7 +256,9 @@ def step_times(run: Run) -> str:
     cost = run["config"]["cost"]
     note = f", {cost['note']}" if cost["note"] else ""
     charged = f"{cost['exposed_us']:g} µs a request and step" if cost["exposed_us"] else "nothing"
-    return (
-        f"Step times: {cost['name']} (kind {cost['kind']}{note}); drafting is charged with {charged}. Uncalibrated: "
-        "these step times have not been shown to reproduce a server's tokens a second without speculation."
+    worth = (
+        "Uncalibrated: these step times have not been shown to reproduce a server's tokens a second without speculation"
+        if "uncalibrated" in run["modelled"]["label"]
+        else "Calibrated: these step times reproduce the tokens a second that were measured without speculation"
     )
+    return f"Step times: {cost['name']} (kind {cost['kind']}{note}); drafting is charged with {charged}. {worth}."

@@ -19,7 +19,25 @@ from .provenance import records, versions
 
 @dataclass(frozen=True)
 class Chapter:
-    """What the page says about one trace."""
+    """What the page says about one trace.
+
+    Attributes
+    ----------
+    group : Group
+        Its runs.
+    headline : str
+        The advice in one line.
+    advice, choices : list of str
+        The advice in sentences, and which settings to take.
+    exhibits : list of Exhibit
+        Figures and tables, in order.
+    watched : Watched, optional
+        Single requests, where the trace is at hand.
+    caveats : list of str
+        What to know before believing it.
+    records : dict of str to str
+        What identifies trace and settings.
+    """
 
     group: Group
     headline: str
