@@ -163,7 +163,11 @@ class NaiveTrie:
             path = paths[node + 1]
             if len(path) < depth and not (path and path[-1] in self.eos_ids):
                 above = drafted[node][2] if node >= 0 else ONE
-                for token, prob, source in self.candidates(request, path, above):
+                room = 1 if topology == "chain" else max_draft - len(drafted)
+                best_first = sorted((child[2] for child in opened), reverse=True)
+                least = best_first[room - 1] if len(best_first) >= room else 0
+                floor = max(least, WORTH)
+                for token, prob, source in self.candidates(request, path, above, floor) if above > least else []:
                     below = (above * prob) >> 30
                     if below >= max(1, int(min_prob * ONE)):
                         opened.append((token, node, below, source))
@@ -177,7 +181,7 @@ class NaiveTrie:
         request.offered = [token for token, parent, _, _ in drafted if parent < 0]
         return drafted
 
-    def candidates(self, request: Request, path: Path, above: int):
+    def candidates(self, request: Request, path: Path, above: int, floor: int):
         """Followers behind the text continued by `path`, of probability `above`: token, probability, source."""
         trees = ((OWN, Counts.of(request.text, self.depth), 1), (SHARED, self.tenant(request), request.n_shared > 0))
         banned = set() if path else request.banned
@@ -212,6 +216,6 @@ class NaiveTrie:
                         probs[token] += given
                         left -= given
                 before[source] = total
-            if left < ENOUGH or (probs and (left * above) >> 30 < WORTH):
+            if left < ENOUGH or (probs and (left * above) >> 30 <= floor):
                 break
         return [(token, prob, sources[token]) for token, prob in probs.items()]

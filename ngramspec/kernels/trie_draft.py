@@ -32,7 +32,7 @@ LATEST = 16  # parts that the latest own follower counts more
 CLAIM = np.array([0, 50, 80, 110, 140, 170, 200, 220], np.int32)  # most of 256 that a context claims, by length
 KEPT_BACK = np.array([0, 96, 48, 32, 24, 18, 14, 12], np.int32)  # parts a different follower, by length
 ENOUGH = (1 << 30) // 16  # when less is left, shorter contexts are not asked
-WORTH = (1 << 30) // 128  # nor when less is left of the whole path, once there are followers
+WORTH = (1 << 30) // 128  # nor when no more is left of the whole path, once one knew a follower
 
 
 @inline
@@ -87,11 +87,12 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
 
 
 @kernel
-def gather(x, hr, m, row, k, node, path, now_shared, f):
+def gather(x, hr, m, row, k, node, path, floor, now_shared, f):
     """Followers of what ends at a drafted node (0: the text itself), their probability and source, into `f`.
 
-    `path` is the node's own path probability; `now_shared` says whether the text's last token is counted in the tenant's
-    tree too. Returns the number of followers and the length of the longest context that has any.
+    `path` is the node's own path probability, and `floor` one up to which nothing more is drafted: once there is a
+    follower, contexts that could not bring in another are not asked. `now_shared` says whether the text's last token is
+    counted in the tenant's tree too. Returns the number of followers, and the length of the longest context with any.
     """
     own, own_length, own_total = int(k[K_OWN, node]), int(k[K_OWN_LENGTH, node]), 0
     shared, shared_length, shared_total = int(k[K_SHARED, node]), int(k[K_SHARED_LENGTH, node]), 0
@@ -110,7 +111,7 @@ def gather(x, hr, m, row, k, node, path, now_shared, f):
             shared, shared_length = int(m[at(x, shared) + C_SUFFIX]), length - 1
         if match == 0 and n:
             match = length
-        if left < ENOUGH or (n and (left * path) >> 30 < WORTH):
+        if left < ENOUGH or (n and (left * path) >> 30 <= floor):
             break
     return n, match
 
@@ -139,12 +140,13 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
         room, path = max_draft - node, int(t[N_PATH, node])
         if chain:
             n_open, room = 0, 1
+        least = int(t[O_PATH, room - 1]) if n_open >= room else 0  # what enters is more probable
         if t[N_DEPTH, node] >= max_depth:
             cut = True
-        elif (n_open < room or t[O_PATH, room - 1] < path) and not is_eos(hr, t[N_TOKEN, node]):
+        elif path > least and not is_eos(hr, t[N_TOKEN, node]):
             if node:
                 stand(x, m, k, t, node)
-            n, length = gather(x, hr, m, row, k, node, path, now_shared, f)
+            n, length = gather(x, hr, m, row, k, node, path, max(least, WORTH), now_shared, f)
             if node == 0:
                 match = length
             for i in range(n):
