@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -98,48 +99,56 @@ class Facts:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def _rolling_hash(facts: Facts) -> Cache:
+def _rolling_hash(facts: Facts, **options: Any) -> Cache:
     from ..caches.rolling_hash import RollingHashCache
     from ..config import HashConfig
 
-    return RollingHashCache(HashConfig(**facts.settings()))
+    return RollingHashCache(HashConfig.from_dict(facts.settings() | options))
 
 
-def _suffix_trie(facts: Facts) -> Cache:
+def _suffix_trie(facts: Facts, **options: Any) -> Cache:
     from ..caches.suffix_trie import SuffixTrieCache
     from ..config import TrieConfig
 
-    return SuffixTrieCache(TrieConfig(**facts.settings()))
+    return SuffixTrieCache(TrieConfig.from_dict(facts.settings() | options))
 
 
-def _ngramspec(facts: Facts) -> Cache:
+def _ngramspec(facts: Facts, **options: Any) -> Cache:
     from ..config import DrafterConfig
     from ..drafting.drafter import Drafter
 
-    return Drafter(DrafterConfig(**facts.settings()))
+    return Drafter(DrafterConfig.from_dict(facts.settings() | options))
 
 
-def _none(facts: Facts) -> Cache:
+def _none(facts: Facts, **options: Any) -> Cache:
     from ..caches.null import NullCache
 
+    if options:
+        raise ConfigError(f"drafter_options: got {', '.join(options)}, drafter 'none' has no options: leave them out")
     return NullCache()
 
 
-def _rival(place: str) -> Callable[[Facts], Cache]:
+def _rival(place: str) -> Callable[..., Cache]:
     """How to build the rule at `"module:class"`; rivals remember no sessions."""
 
-    def factory(facts: Facts) -> Cache:
+    def factory(facts: Facts, **options: Any) -> Cache:
         module, name = place.split(":")
+        rule = getattr(import_module(module), name)
+        signatures = [inspect.signature(part.__init__).parameters.values() for part in rule.__mro__[:-1]]
+        known = dict.fromkeys(p.name for part in signatures for p in part if p.kind is p.KEYWORD_ONLY)
+        for option in options:
+            if option not in known:
+                raise ConfigError(f"drafter_options: got {option!r}, {rule.name} has {', '.join(known)}")
         settings = facts.settings()
         del settings["max_sessions"]
-        rule: Cache = getattr(import_module(module), name)(**settings)
-        return rule
+        cache: Cache = rule(**(settings | options))
+        return cache
 
     return factory
 
 
-#: Name -> how to build it.
-DRAFTERS: dict[str, Callable[[Facts], Cache]] = {
+#: Name -> how to build it, from facts and options of its own by name.
+DRAFTERS: dict[str, Callable[..., Cache]] = {
     "ngramspec": _ngramspec,
     "rolling-hash": _rolling_hash,
     "suffix-trie": _suffix_trie,
@@ -148,8 +157,23 @@ DRAFTERS: dict[str, Callable[[Facts], Cache]] = {
 }
 
 
-def build(name: str, facts: Facts) -> Cache:
-    """A fresh drafter; raises `ConfigError` for an unknown name, naming those there are."""
+def build(name: str, facts: Facts, drafter_options: Mapping[str, Any] | None = None) -> Cache:
+    """A fresh drafter.
+
+    Parameters
+    ----------
+    name : str
+        A name in `DRAFTERS`.
+    facts : Facts
+        What it has to know of the traffic.
+    drafter_options : mapping, optional
+        Settings of its own, over its defaults and over `facts`.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name or option, naming those there are, or a value that is not allowed.
+    """
     if name not in DRAFTERS:
         raise ConfigError(f"drafter: got {name!r}, allowed {', '.join(DRAFTERS)}")
-    return DRAFTERS[name](facts)
+    return DRAFTERS[name](facts, **(drafter_options or {}))

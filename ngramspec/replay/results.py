@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ def run(
     seed: int = 0,
     warm_up: Sequence[Trace] = (),
     upper_bound: bool = False,
+    drafter_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Replay `trace` through a fresh drafter.
@@ -54,6 +55,8 @@ def run(
         Replayed first, uncounted, and named in the result. None: cold start.
     upper_bound : bool
         Allow requests of the trace itself in the warm-up; the result is then labelled an upper bound.
+    drafter_options : mapping, optional
+        Settings of the drafter's own, over its defaults.
     on_progress : callable, optional
         Called with the number of requests ended so far.
 
@@ -82,12 +85,14 @@ def run(
         vocab_size=vocab_size,
         capacity_tokens=capacity_tokens,
     )
-    compile_kernels(drafter, facts, options)
-    cache = build(drafter, facts)
+    compile_kernels(drafter, facts, options, drafter_options)
+    cache = build(drafter, facts, drafter_options)
     for earlier in warm_up:
         simulate(earlier, cache, replace(options, calibration=False))
     counts = simulate(trace, cache, options, on_progress)
     config = options.describe() | facts.settings() | {"seed": seed, "warm_up": [earlier.name for earlier in warm_up]}
+    if drafter_options:
+        config["drafter_options"] = dict(drafter_options)
     return summary(trace, drafter, cache, counts, config) | ({"upper_bound": True} if repeated else {})
 
 
@@ -134,8 +139,16 @@ def summary(trace: Trace, drafter: str, cache: Cache, counts: Counts, config: di
     return result
 
 
-def compile_kernels(drafter: str, facts: Facts, options: Options) -> None:
-    """Replay a few tokens through an instance of its own, so that no timed call compiles anything."""
+def compile_kernels(
+    drafter: str, facts: Facts, options: Options, drafter_options: Mapping[str, Any] | None = None
+) -> None:
+    """Replay a few tokens through an instance of its own, so that no timed call compiles anything.
+
+    Parameters
+    ----------
+    drafter, facts, options, drafter_options
+        Of the replay that follows.
+    """
     prompts = [[1, 2, 3, 1, 2, 3, 1, 2], [4, 5, 4, 5, 4]]
     n = len(prompts)
     none = Labels(np.full(n, -1, np.int32))
@@ -154,7 +167,7 @@ def compile_kernels(drafter: str, facts: Facts, options: Options) -> None:
         spec=none,
     )
     small = replace(facts, vocab_size=max(facts.vocab_size, 8), max_sessions=8, eos_ids=())
-    simulate(trace, build(drafter, small), replace(options, eos_ids=None))
+    simulate(trace, build(drafter, small, drafter_options), replace(options, eos_ids=None))
 
 
 def _repeated(trace: Trace, warm_up: Sequence[Trace]) -> int:
