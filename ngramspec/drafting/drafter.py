@@ -65,6 +65,7 @@ class Drafter(SessionCache):
     """
 
     name: ClassVar[str] = "ngramspec"
+    config: DrafterConfig
 
     def __init__(self, config: DrafterConfig, buffer: NDArray[np.uint8] | None = None) -> None:
         super().__init__(config, buffer)
@@ -90,8 +91,7 @@ class Drafter(SessionCache):
     def _make_scratch(self, width: int) -> None:
         self._width = max(width, kernels.MAX_SETTLE)
         shapes = (W_SIZE, G_SIZE, X_SIZE, (TREE_ROWS, self._width + 1))
-        n = self.config.draft_threads if isinstance(self.config, DrafterConfig) else 1
-        self._scratch = [tuple(np.zeros(shape, np.int32) for shape in shapes) for _ in range(n)]  # type: ignore[misc]
+        self._scratch = [tuple(np.zeros(shape, np.int32) for shape in shapes) for _ in range(self.config.draft_threads)]  # type: ignore[misc]
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
         context = self._scratch[0][0][W_CONTEXT:]
