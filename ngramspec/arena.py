@@ -189,7 +189,21 @@ def requests_component(n_rows: int, vocab_size: int, eos_ids: Sequence[int]) -> 
 
 
 def store_component(name: str, n_blocks: int, orders: Sequence[int], hops: int, top: int) -> Component:
-    """Text of `n_blocks` blocks; with `orders`, chains at these context lengths too."""
+    """Text in blocks; with `orders`, chains at these context lengths too.
+
+    Parameters
+    ----------
+    name : str
+        Of the component.
+    n_blocks : int
+        Blocks of `BLOCK` tokens.
+    orders : sequence of int
+        Context lengths, ascending; empty for text alone.
+    hops : int
+        Positions visited an order and look-up.
+    top : int
+        Tokens compared to tell longer matches from shorter ones.
+    """
     n_positions = n_blocks * BLOCK
     words = {S_BLOCKS: n_blocks, S_HEADS: n_positions, S_ORDERS: len(orders), S_HOPS: hops, S_TOP: top}
     words |= {S_ORDER0 + i: order for i, order in enumerate(orders)}
@@ -218,7 +232,19 @@ TRIE_NODE_NBYTES = 4 * (NODE + 1 + EDGES_PER_NODE)  # with its version and its p
 
 
 def trie_component(n_nodes: int, n_rows: int, depth: int, max_followers: int) -> Component:
-    """Trie of at most `n_nodes` nodes: nodes, their versions, the edge table, and a place a row."""
+    """Trie: nodes, their versions, the edge table, and a place a row.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Most nodes.
+    n_rows : int
+        Rows of the request table.
+    depth : int
+        Tokens of a context and its follower together.
+    max_followers : int
+        Followers that a draft looks at.
+    """
     words = {X_NODES: n_nodes, X_DEPTH: depth, X_FOLLOWERS: max_followers, X_BITS: n_nodes.bit_length()}
     words |= {X_EDGES: EDGES_PER_NODE * n_nodes}
     sections = [(X_NODE, n_nodes * NODE), (X_VERSION, n_nodes), (X_EDGE, EDGES_PER_NODE * n_nodes)]

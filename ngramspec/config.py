@@ -32,7 +32,19 @@ NODES_PER_TOKEN = 4  # of a trie: what text of many sources needs at the default
 
 
 def check(value: Any, name: str, low: int, high: int, advice: str = "") -> None:
-    """Raise `ConfigError` unless `value` is an int in [low, high]."""
+    """Raise `ConfigError` unless a value is an int in [low, high].
+
+    Parameters
+    ----------
+    value : int
+        What was given.
+    name : str
+        Of the setting, for the message.
+    low, high : int
+        Smallest and largest allowed value.
+    advice : str
+        More for the message.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ConfigError(f"{name}: got {value!r}, allowed integers from {low} to {high}{advice}")
 
@@ -276,10 +288,12 @@ class DrafterConfig(HashConfig):
 
     Parameters
     ----------
-    capacity_tokens, vocab_size, eos_ids, max_requests, max_sessions, orders, max_match, shared_percent
+    capacity_tokens, vocab_size, eos_ids, max_requests, max_sessions, orders
         See `HashConfig`.
     max_hops : int
         As in `HashConfig`; beyond 8 nothing was gained with counted contexts beside the chains.
+    max_match, shared_percent
+        See `HashConfig`.
     counted_per_token : float
         Counted contexts kept for each token of shared capacity. Cost: 64 bytes each.
     deferred : bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ngramspec.kernels.requests import SHARED_CONTEXT
+from ngramspec.kernels.shared_text import SHARED_CONTEXT
 from ngramspec.kernels.trie_draft import CLAIM, ENOUGH, KEPT_BACK, LATEST, OWN, SHARED, UNIT, WORTH
 
 NOTHING = -1

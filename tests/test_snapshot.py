@@ -13,7 +13,7 @@ from ngramspec.arena import (
     LAYOUT_VERSION,
     S_HOPS,
 )
-from ngramspec.kernels.requests import SHARED_CONTEXT
+from ngramspec.kernels.shared_text import SHARED_CONTEXT
 from ngramspec.snapshot import inspect, load, save
 from tests.kinds import make
 from tests.snapshots import SAVED, feed, shared_drafts, trained

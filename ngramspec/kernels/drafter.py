@@ -57,10 +57,9 @@ from .requests import (
     own_context,
     own_pop,
     row_at,
-    shared_append,
-    shared_pop,
     to_value,
 )
+from .shared_text import shared_append, shared_pop
 from .store import owner_seed
 from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, path_context, plant
 

@@ -27,7 +27,6 @@ from .evidence import (
 )
 from .limits import DRAFTED, NO_MATCH, empty_reason, progress, remember, stopped_by
 from .requests import (
-    SHARED_CONTEXT,
     ban_last,
     is_banned,
     is_eos,
@@ -35,10 +34,9 @@ from .requests import (
     own_context,
     own_pop,
     row_at,
-    shared_append,
-    shared_pop,
     to_value,
 )
+from .shared_text import SHARED_CONTEXT, shared_append, shared_pop
 from .tree import N_DEPTH, N_LIST, N_PATH, N_TOKEN, draft_best, hand_out, offer, plant
 
 # Share of 2**16 that a level claims, by tier of match length, when several occurrences agree on a follower.

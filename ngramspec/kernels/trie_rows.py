@@ -38,7 +38,8 @@ from ..arena import (
     X_PLACE,
 )
 from .limits import progress
-from .requests import SHARED_CONTEXT, ban_last, own_append, own_pop, own_tail, row_at, to_value
+from .requests import ban_last, own_append, own_pop, own_tail, row_at, to_value
+from .shared_text import SHARED_CONTEXT
 from .store import newer, older
 from .trie import abandon, at, find_root, new_own_root, shared_root, version
 from .trie_count import count_token, step, uncount_token, walk
