@@ -43,13 +43,20 @@ def check_shape(
     if remaining is not None:
         assert max(map(len, every), default=0) <= max(remaining - 1, 0), "the last place is the bonus token's"
     assert all(token not in eos_ids for path in every for token in path[:-1]), "nothing follows an end"
-    probs, below = draft.probs.tolist(), [0.0] * (n + 1)
+    probs = draft.probs.tolist()
     for i, parent in enumerate(draft.parents.tolist()):
         above = probs[parent] if parent >= 0 else 1.0
         assert max(min_prob - ROUNDING, 0.0) <= probs[i] <= above + ROUNDING
+
+
+def check_siblings(draft: Draft) -> None:
+    """Check that siblings exclude each other: together they are no likelier than their parent."""
+    n, probs = len(draft), draft.probs.tolist()
+    below = [0.0] * (n + 1)  # the last stands for the last committed token
+    for i, parent in enumerate(draft.parents.tolist()):
         below[parent] += probs[i]
-    for i in range(-1, n):
-        assert below[i] <= (probs[i] if i >= 0 else 1.0) + ROUNDING * n, "siblings exclude each other"
+    for i in range(n + 1):
+        assert below[i] <= (probs[i] if i < n else 1.0) + ROUNDING * n
 
 
 def check_text(draft: Draft, oracle: Oracle, request_id: str) -> None:
