@@ -123,7 +123,7 @@ class SuffixTrieCache(SessionCache):
         return own, shared
 
     def _contexts(self, node: int, length: int) -> list[dict[str, Any]]:
-        """A context and its suffixes but the empty one: length, count, followers with their counts, newest first."""
+        """A context and its suffixes, as far as they have followers: length, count, followers by recency, counted."""
         found = []
         while length > 0:
             fields = self._node(node)
@@ -133,7 +133,8 @@ class SuffixTrieCache(SessionCache):
                 below = self._node(child)
                 followers[int(below[C_TOKEN]) - 1] = int(below[C_COUNT])
                 child = int(below[C_OLDER])
-            found.append({"length": length, "count": int(fields[C_COUNT]), "followers": followers})
+            if followers:
+                found.append({"length": length, "count": int(fields[C_COUNT]), "followers": followers})
             node, length = int(fields[C_SUFFIX]), length - 1
         return found
 

@@ -166,6 +166,10 @@ class TrieCheck:
         counted = {node for node in self.used if self.paths[node] and self.nodes[node][C_COUNT] > 0}
         if listed != counted:
             self.fail("counted nodes and lists differ", sorted(listed ^ counted)[:8])
+        for node in self.used:
+            fields = self.nodes[node]
+            if self.paths[node] and node not in listed and (fields[C_NEWER] or fields[C_OLDER]):
+                self.fail("a node in no list has neighbours", node)
 
     def check_edges(self) -> None:
         """The edge table finds every node but own roots, and nothing else."""

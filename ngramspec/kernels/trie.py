@@ -165,6 +165,7 @@ def unlist(x, m, node):
         m[at(x, int(m[c + C_PARENT])) + C_CHILD] = older
     if older:
         m[at(x, older) + C_NEWER] = newer
+    m[c + C_NEWER], m[c + C_OLDER] = 0, 0
 
 
 @kernel
