@@ -140,13 +140,16 @@ def test_advice_comes_first_and_caveats_are_there(browser, page):
 
 def test_paper_gets_figures_of_its_own_width(browser, page):
     browser.open(page.as_uri(), 1200)
-    widths = "[...document.querySelectorAll('.plotly-graph-div .main-svg')].map(s => s.getBoundingClientRect().width)"
-    before = browser.run(widths)
+    sizes = """[...document.querySelectorAll('.plotly-graph-div')].map(
+        d => [d.querySelector('.main-svg').getBoundingClientRect().width, d.parentElement.offsetHeight])"""
+    before = browser.run(sizes)
     assert browser.paper().startswith(b"%PDF")
     browser.run("dispatchEvent(new Event('beforeprint'))")
-    assert set(browser.run(widths)) == {660}
+    printed = browser.run(sizes)
+    assert {width for width, _ in printed} == {660}
+    assert sum(height for _, height in printed) < 0.9 * sum(height for _, height in before)
     browser.run("dispatchEvent(new Event('afterprint'))")
-    assert browser.run(widths) == before
+    assert browser.run(sizes) == before
 
 
 @pytest.mark.parametrize(

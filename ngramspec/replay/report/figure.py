@@ -13,7 +13,7 @@ from ...errors import ConfigError
 #: Colours that stay apart for colour-blind readers and in grey, and marks that tell the same apart without colour.
 COLOURS = ("#1f4e8c", "#c4621a", "#2b8a78", "#8a4f9e", "#b08a1e", "#5b6670", "#a83246", "#4f9bc9", "#6b7f2a", "#333333")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "pentagon", "hexagon", "bowtie")
-GREY, LIGHT = "#8b929a", "#d9dde1"
+GREY, PALE, LIGHT = "#8b929a", "#b4bbc2", "#d9dde1"
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 

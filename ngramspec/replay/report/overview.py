@@ -11,7 +11,7 @@ from ..trace import Int64
 from .figure import (
     COLOURS,
     GREY,
-    LIGHT,
+    PALE,
     Exhibit,
     Table,
     colour,
@@ -80,7 +80,7 @@ def by_batch(group: Group) -> Exhibit | None:
             scatter(
                 x=sizes,
                 y=[run["modelled_speedup"] for run in runs],
-                error_y=_whiskers(runs, "modelled_speedup", LIGHT),
+                error_y=_whiskers(runs, "modelled_speedup", PALE),
                 name=f"{label(drafter)}: {budget}",
                 mode="lines+markers",
                 line={"color": colour(names, drafter), "width": 2, "dash": dashes[seen[drafter] % len(dashes)]},
@@ -106,7 +106,7 @@ def by_batch(group: Group) -> Exhibit | None:
             "tickvals": ticks,
             "ticktext": [str(n) for n in ticks],
         },
-        yaxis={"title": {"text": FASTER}},
+        yaxis={"title": {"text": "modelled speed-up"}},
         shapes=[_line_at_one(vertical=False)],
     )
 
