@@ -3,7 +3,7 @@
 Traces: the bundled sample's test half, what is named on the command line, and the files in NGRAMSPEC_TRACES
 (separated by the system's path separator). Sequential replay, cold start, outputs shared, exact accept lengths.
 
-For each trace: a tree of 11 drafted nodes with its calibration; chains at several thresholds; and accept length at
+For each trace: a tree of 11 drafted nodes with its calibration, and accept length at
 two drafted tokens a step, interpolated between the nearest settings, for the drafter, the rival rule that sizes its own
 drafts (`suffix-decoding`) and fixed shapes.
 """
@@ -21,14 +21,9 @@ from ngramspec.replay import Options, Trace, read, run, write_json
 from ngramspec.replay.sample import sample
 
 LEAN = 2.0
-# Settings from lean to wide of each drafter that stands at two drafted tokens a step.
-LEAN_SETTINGS: dict[str, list[Options]] = {
-    "ngramspec": [Options(topology="chain", max_draft=31, min_prob=p) for p in (0.4, 0.3, 0.2, 0.15, 0.1, 0.07)],
-    "suffix-decoding": [Options(topology="chain", max_draft=31, min_prob=p) for p in (0.9, 0.7, 0.5, 0.3, 0.2, 0.1)],
-    "rolling-hash": [Options(topology="chain", max_draft=n) for n in (1, 2, 3, 4)],
-    "prompt-lookup": [Options(topology="chain", max_draft=n) for n in (1, 2, 3, 5, 8)],
-    "vllm-ngram": [Options(topology="chain", max_draft=n) for n in (1, 2, 3, 5, 8)],
-}
+N_HALVINGS = 6
+SIZED = ("ngramspec", "suffix-decoding")  # size their drafts by a probability, which is searched for
+FIXED = {"rolling-hash": (1, 2, 3), "prompt-lookup": (1, 2, 3, 4), "vllm-ngram": (2, 5, 10)}  # tokens a draft
 
 
 def point(trace: Trace, drafter: str, options: Options) -> dict[str, Any]:
@@ -54,12 +49,22 @@ def at(points: list[dict[str, Any]], nodes: float) -> float | None:
 
 
 def lean(trace: Trace, drafter: str) -> list[dict[str, Any]]:
-    """Settings of a drafter up to the first that drafts more than LEAN tokens a step."""
+    """Settings of a drafter on both sides of LEAN drafted tokens a step, as close as the search comes."""
     points: list[dict[str, Any]] = []
-    for options in LEAN_SETTINGS[drafter]:
-        points.append(point(trace, drafter, options))
+    if drafter in FIXED:
+        for n in FIXED[drafter]:
+            points.append(point(trace, drafter, Options(topology="chain", max_draft=n)))
+            if points[-1]["drafted_per_step"] > LEAN:
+                break
+        return points
+    low, high = 0.02, 0.9
+    for _ in range(N_HALVINGS):
+        middle = (low * high) ** 0.5
+        points.append(point(trace, drafter, Options(topology="chain", max_draft=31, min_prob=middle)))
         if points[-1]["drafted_per_step"] > LEAN:
-            break
+            low = middle
+        else:
+            high = middle
     return points
 
 
@@ -77,7 +82,7 @@ def main() -> None:
         if options.limit and path is not None:
             trace = trace.select(list(range(min(options.limit, len(trace)))))
         entry: dict[str, Any] = {"tree_11": point(trace, "ngramspec", Options(calibration=True))}
-        entry["lean"] = {name: lean(trace, name) for name in LEAN_SETTINGS}
+        entry["lean"] = {name: lean(trace, name) for name in (*SIZED, *FIXED)}
         entry["at_two_drafted_tokens"] = {name: at(points, LEAN) for name, points in entry["lean"].items()}
         name = "sample" if path is None else path.name.split(".")[0]
         results["traces"][name] = entry
