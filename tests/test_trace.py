@@ -30,6 +30,15 @@ FULL = {
     "prompt_ids": [1, -1, 2],
     "output_ids": [0, 2147483646],
 }
+#: A zip archive with one empty file that asks for a version of the format that is not there yet.
+LATER_ZIP = (
+    b"PK\x03\x04PK\x01\x02"
+    + bytes([20, 0, 200, 0])
+    + bytes(38)
+    + b"PK\x05\x06"
+    + bytes([0, 0, 0, 0, 1, 0, 1, 0, 46, 0, 0, 0])
+    + bytes(6)
+)
 SUFFIXES = [".jsonl", ".jsonl.gz", ".npz", ".parquet"]
 
 
@@ -117,6 +126,7 @@ def test_content_decides_not_the_suffix(tmp_path):
         ([1, 2], r"row 2: got \[1,2\], allowed one object"),
         ('{"prompt_ids": [1, 2', r"row 2: not JSON .*got '\{\"prompt_ids\": \[1, 2', each line"),
         ("nonsense", r"row 2: not JSON"),
+        ('{"sampling": ' + "[" * 100_000, r"row 2: not JSON"),
     ],
 )
 def test_a_bad_row_is_named_with_file_row_and_field(tmp_path, row, message):
@@ -162,6 +172,7 @@ def test_damaged_gzip(tmp_path):
         ("empty.jsonl", b"", "no rows"),
         ("blank.jsonl", b"\n \n", "no rows"),
         ("t.npz", b"PK\x03\x04 nothing", "not a trace written by ngramspec"),
+        ("later.npz", LATER_ZIP, "not a trace written by ngramspec"),
         ("t.parquet", b"PAR1 nothing", "not readable as Parquet"),
         ("t.zst", b"\x28\xb5\x2f\xfd", "zstd.*decompress"),
     ],

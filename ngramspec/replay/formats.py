@@ -76,7 +76,7 @@ def _read_jsonl(path: Path, file: IO[bytes] | gzip.GzipFile, skip_bad: bool) -> 
                 rows.add(decoder.decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line))
             except msgspec.ValidationError as error:
                 fail(where, error, msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf")))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 text = line[:40].decode("utf-8", "replace").strip()
                 raise TraceError(f"{where}: not JSON ({error}): got {text!r}, each line must be one object") from None
         except TraceError as error:
@@ -117,7 +117,7 @@ def _read_parquet(path: Path, skip_bad: bool) -> Trace:
                             fail(f"{path}, row {number}", error, item)
                         except TraceError as bad:
                             rows.bad(bad)
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(f"{path}, after row {number}: not readable as Parquet ({error})") from None
     return rows.trace()
 
@@ -136,7 +136,7 @@ def _read_npz(path: Path, file: IO[bytes]) -> Trace:
             # Traces written before rows could be marked as re-tokenised do not have that part.
             labels = [name for name in _LABELS if name != "retokenised" or name in meta]
             parts |= {name: Labels(data[name], tuple(meta[name])) for name in labels}
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (KeyError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise TraceError(f"{path}: not a trace written by ngramspec, or damaged ({error})") from None
     try:
         return Trace(**parts)

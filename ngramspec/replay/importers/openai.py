@@ -52,7 +52,7 @@ class Request(msgspec.Struct):
     """What was asked, as far as it is needed."""
 
     messages: list[dict[str, Any]] | None = None
-    prompt: str | Ids | list[str] | None = None
+    prompt: str | list[Any] | None = None
     tools: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -155,9 +155,9 @@ def _prompt(
     prompt = asked.prompt[0] if isinstance(asked.prompt, list) and len(asked.prompt) == 1 else asked.prompt
     if isinstance(prompt, str):
         return context.encoder.prompt(prompt, "request.prompt"), True
-    if isinstance(asked.prompt, list) and all(isinstance(token, int) for token in asked.prompt):
-        return asked.prompt, False  # type: ignore[return-value]
-    raise Bad("allowed one prompt, as text or token ids", field="request.prompt", got=asked.prompt)
+    if prompt is None:
+        raise Bad("no prompt_token_ids, and no messages or prompt in the request", field=field)
+    return parsed(prompt, Ids, "request.prompt"), False
 
 
 def _eos(choice: Choice, output: list[int]) -> list[int] | None:

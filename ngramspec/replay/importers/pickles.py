@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import re
+from functools import cache
 from typing import IO, Any
 
-#: Classes that SGLang's dumps are known to hold, by module. They are not loaded: records with their fields stand in.
-EXPECTED = {
-    "sglang.srt.managers.io_struct": ("GenerateReqInput", "EmbeddingReqInput"),
-    "sglang.srt.server_args": ("ServerArgs", "_rebuild_server_args"),
-    "sglang.srt.sampling.sampling_params": ("SamplingParams",),
-    "sglang.srt.managers.schedule_batch": ("Modality",),
-}
+#: Names that dumps of SGLang are known to hold, as patterns of module and name: requests, and server arguments with
+#: the configuration of a model in them. None is ever loaded: records with their fields stand in.
+EXPECTED = (
+    (r"sglang\.srt\.managers\.io_struct", r"GenerateReqInput|EmbeddingReqInput"),
+    (r"sglang\.srt\.managers\.schedule_batch", r"Modality"),
+    (r"sglang\.srt\.sampling\.sampling_params", r"SamplingParams"),
+    (r"sglang\.srt\.server_args", r"ServerArgs|_rebuild_server_args"),
+    (r"sglang\.srt\.model_executor\.cuda_graph_config", r"CudaGraphConfig|PhaseConfig"),
+    (r"sglang\.srt\.configs\.\w+", r"[A-Z]\w+"),
+    (r"transformers\.models\.\w+\.configuration_\w+", r"[A-Z]\w+Config"),
+    (r"transformers\.generation\.configuration_utils", r"GenerationConfig"),
+    (r"torch", r"b?float\d+(_\w+)?|u?int\d+|bool"),
+)
 
 
 class Inert:
@@ -37,25 +45,30 @@ class Inert:
             if isinstance(part, dict):
                 self.fields.update((name, value) for name, value in part.items() if isinstance(name, str))
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Stands in for a kind of dict: items are of no interest."""
+
+    def append(self, item: Any) -> None:
+        """Stands in for a kind of list: items are of no interest."""
+
 
 class Unexpected(Exception):
     """A pickle names something that is not expected in it."""
 
 
-#: One subclass a name, so that records can be told apart.
-_RECORDS = {
-    (module, name): type(name, (Inert,), {"__slots__": ()}) for module, names in EXPECTED.items() for name in names
-}
+@cache
+def _record(module: str, name: str) -> type[Inert]:
+    """The class of the records that stand in for `module.name`, so that they can be told apart."""
+    if not any(re.fullmatch(where, module) and re.fullmatch(what, name) for where, what in EXPECTED):
+        raise Unexpected(f"{module}.{name}")
+    return type(name, (Inert,), {"__slots__": ()})
 
 
 class _Reader(pickle.Unpickler):
     """Every class and function that a pickle uses goes through `find_class`; this one never imports anything."""
 
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _RECORDS[module, name]
-        except KeyError:
-            raise Unexpected(f"{module}.{name}") from None
+        return _record(module, name)
 
     def persistent_load(self, pid: Any) -> Any:
         raise Unexpected("an object kept elsewhere")
@@ -67,7 +80,7 @@ def load(file: IO[bytes]) -> Any:
     Raises
     ------
     Unexpected
-        It names a class or function that is not in `EXPECTED`.
+        It names a class or function that `EXPECTED` does not know.
     pickle.UnpicklingError
         It is damaged or cut off.
     """

@@ -38,7 +38,7 @@ class SGLangDump(Importer):
         except pickles.Unexpected as error:
             raise TraceError(
                 f"{source.path}: asks for {error}, which is not expected in a dump of SGLang; it was not loaded, and "
-                f"the file is refused (allowed: {', '.join(sorted(pickles.EXPECTED))})"
+                "the file is refused (allowed: requests, server arguments and model configurations)"
             ) from None
         except UnpicklingError as error:
             raise TraceError(f"{source.path}: not a whole pickle ({error}); copy it anew") from None

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .failure import Bad
-
-if TYPE_CHECKING:
-    from .source import Source
+from .file import DAMAGED, File
 
 #: Characters in the longest cell.
 LONGEST = 2**31 - 1
@@ -19,32 +17,32 @@ LONGEST = 2**31 - 1
 BATCH = 64
 
 
-def parquet(source: Source) -> Iterator[tuple[int, Any]]:
+def parquet(file: File) -> Iterator[tuple[int, Any]]:
     """Rows of a Parquet file as dicts, numbered from 1; a `Bad` where it cannot be read on."""
     import pyarrow
     import pyarrow.parquet
 
     number = 0
     try:
-        with pyarrow.parquet.ParquetFile(source.path) as file:
-            total = max(1, file.metadata.num_rows)
-            for batch in file.iter_batches(BATCH):
+        with pyarrow.parquet.ParquetFile(file.path) as table:
+            total = max(1, table.metadata.num_rows)
+            for batch in table.iter_batches(BATCH):
                 for item in batch.to_pylist():
                     number += 1
-                    source.done = source.size * number // total
+                    file.done = file.size * number // total
                     yield number, item
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         yield number + 1, Bad("not readable as Parquet", got=str(error))
 
 
-def csv_rows(source: Source) -> Iterator[tuple[int, Any]]:
+def csv_rows(file: File) -> Iterator[tuple[int, Any]]:
     """Rows under a header as dicts of text, numbered from 1 below it; a `Bad` for each that does not fit.
 
     Columns are separated by commas, or by tabs when the header has any.
     """
     csv.field_size_limit(LONGEST)
     number = 0
-    with source.open() as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+    with file.open() as content, io.TextIOWrapper(content, "utf-8-sig", newline="") as text:
         try:
             header = text.readline()
             text.seek(0)
@@ -55,5 +53,5 @@ def csv_rows(source: Source) -> Iterator[tuple[int, Any]]:
                 number += 1
                 fits = None not in row and None not in row.values()
                 yield number, row if fits else Bad("a row must have as many cells as the header")
-        except (csv.Error, EOFError, UnicodeDecodeError, OSError) as error:
+        except (csv.Error, UnicodeDecodeError, OSError, *DAMAGED) as error:
             yield number + 1, Bad("not readable as text in columns", got=str(error))
