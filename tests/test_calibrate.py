@@ -68,6 +68,7 @@ def test_sglang_shows_decode_steps_and_with_speculation_verify_steps():
     assert [point.ms for point in both.cost.verify] == pytest.approx([12.0, 12.0], rel=LOOSE)
     assert [point.ms for point in both.cost.decode] == pytest.approx([5.0, 5.0], rel=LOOSE)
     assert "EAGLE3 speculation of 4 tokens" in both.cost.note
+    assert both.cost.name == "tiny" and "/models" not in json.dumps(both.cost.describe())
 
 
 def test_bundled_tokens_of_sglang_do_not_change_the_step_time():
@@ -193,6 +194,7 @@ def test_verify_steps_that_are_not_counted_are_refused():
         ({}, {"api": "grpc"}, "api: got 'grpc', allowed auto, openai, sglang"),
         ({}, {"api": "sglang"}, "does not answer as SGLang does"),
         ({"info": INFO}, {"kind": "measured-gpu"}, "the server says that it is measured-cpu"),
+        ({"info": SPECULATING}, {"api": "openai"}, "this is SGLang and speculates; take --api sglang"),
         ({"info": INFO}, {"model": "huge"}, "model: got 'huge', but the server serves /models/tiny"),
         ({}, {"model": "huge"}, "model: got 'huge', but the server serves tiny"),
         ({"models": [{"id": "a"}, {"id": "b"}]}, {}, "serves a, b; choose one"),

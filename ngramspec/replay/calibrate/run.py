@@ -147,14 +147,15 @@ def calibrate(
     server = Server(url, api_key=api_key, silence_s=settings.silence_s, deadline=deadline)
     dialect = _identify(server, api, model)
     kind = _kind(dialect, kind)
-    check_add(add, dialect.model, kind, plain=dialect.width == 1)
+    name = _name(dialect.model)
+    check_add(add, name, kind, plain=dialect.width == 1)
     steps, remarks = _measure(server, dialect, settings, on_progress)
     note = (
-        f"{when}, {dialect.version}: medians of {settings.repeat} runs, prompts of about {settings.prompt_tokens} "
-        f"tokens, {settings.output_tokens} output tokens, by ngramspec {__version__}"
+        f"{when}, {dialect.version}, on a {kind.removeprefix('measured-').upper()}: medians of {settings.repeat} runs, "
+        f"prompts of {steps[0].prompt_tokens} tokens, {settings.output_tokens} output tokens, "
+        f"by ngramspec {__version__}"
     )
-    note += f", on a {kind.removeprefix('measured-').upper()}"
-    cost = as_model(steps, name=dialect.model, kind=kind, note=note, add=add)
+    cost = as_model(steps, name=name, kind=kind, note=note, add=add)
     ratios = tuple(reproductions(cost))
     for measured, ratio in zip(cost.measured, ratios, strict=True):
         if abs(ratio - 1.0) > TOLERANCE:
@@ -166,10 +167,19 @@ def calibrate(
 
 
 def _identify(server: Server, api: str, model: str | None) -> Dialect:
-    found = None if api == "openai" else SGLang.ask(server, model)
+    found = SGLang.ask(server, model)
     if found is None and api == "sglang":
         raise ServerError(f"{server.name}/server_info: does not answer as SGLang does; take --api openai")
-    return found or OpenAI.ask(server, model)
+    if found is None or api == "openai":
+        if found and found.width > 1:
+            raise ConfigError("api: got 'openai', but this is SGLang and speculates; take --api sglang")
+        return OpenAI.ask(server, model)
+    return found
+
+
+def _name(model: str) -> str:
+    """A model's name for a file that others may see: of a path on the server's disk, the last part."""
+    return model.rstrip("/").rsplit("/", 1)[-1] if model.startswith(("/", ".", "~")) else model
 
 
 def _kind(dialect: Dialect, kind: str | None) -> str:

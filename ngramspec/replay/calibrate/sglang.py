@@ -35,7 +35,7 @@ class SGLang:
         served = [str(info[name]) for name in ("served_model_name", "model_path") if info.get(name)]
         if model is not None and model not in served:
             raise ConfigError(f"model: got {model!r}, but the server serves {' or '.join(served)}")
-        self.model = (served or ["unknown"])[0].rstrip("/").rsplit("/", 1)[-1]
+        self.model = (served or ["unknown"])[0]
         device = info.get("device")
         self.kind = None if not device else "measured-cpu" if device in CPUS else "measured-gpu"
         self.width = 1
