@@ -15,6 +15,7 @@ from .trace import convert, inspect
 from .trace_import import import_
 from .trace_scrub import scrub
 from .trace_split import split
+from .tune import tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -33,6 +34,7 @@ app.command(epilog=example("ngramspec replay log.jsonl.gz --drafter ngramspec,no
 app.command(epilog=example("ngramspec demo"))(demo)
 app.command(epilog=example("ngramspec breakeven --baseline-tps 82 --verify-ms 30"))(breakeven)
 app.command(epilog=example("ngramspec calibrate --url http://127.0.0.1:30000 -o cost.json"))(calibrate)
+app.command(epilog=example("ngramspec tune log.jsonl.gz --engine vllm --cost steps.csv"))(tune)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)

@@ -8,6 +8,7 @@ from .inspection import inspect
 from .results import document, run, write_json
 from .simulator import Counts, Options, simulate
 from .trace import Labels, Ragged, Trace
+from .tune import Tuned, tune
 from .verify import Verified, verify
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Plan",
     "Ragged",
     "Trace",
+    "Tuned",
     "Verified",
     "build",
     "document",
@@ -28,6 +30,7 @@ __all__ = [
     "read",
     "run",
     "simulate",
+    "tune",
     "verify",
     "write",
     "write_json",
