@@ -156,6 +156,12 @@ def calibrate(
         f"by ngramspec {__version__}"
     )
     cost = as_model(steps, name=name, kind=kind, note=note, add=add)
+    widths = {point.n_tokens // point.batch for point in cost.verify}
+    if len(widths) == 1 and dialect.width > 1:
+        remarks.append(
+            f"verify steps of {dialect.width} tokens a request only: other widths are taken to cost as much until they "
+            "are measured too and added"
+        )
     ratios = tuple(reproductions(cost))
     for measured, ratio in zip(cost.measured, ratios, strict=True):
         if abs(ratio - 1.0) > TOLERANCE:
