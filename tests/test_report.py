@@ -257,6 +257,11 @@ def test_the_best_budget_depends_on_what_verification_costs():
         ([made(length=2.5)], "Enable d if a verify step takes less than 2.50 plain steps", "60 % fewer steps"),
         ([made() | {"modelled_speedup": 1.5}], "Enable d: modelled 1.50 times as fast", "modelled 1.50 times as fast"),
         ([made() | {"modelled_speedup": 0.9}], "Do not enable", "at this cost: the best drafter, d, emits 2.00"),
+        (
+            [made() | {"modelled_speedup": 1.2, "modelled_speedup_interval_95": [0.9, 1.4]}],
+            "Do not enable",
+            "modelled 1.20 times (95 % interval 0.90 to 1.40) as fast as decoding without",
+        ),
     ],
 )
 def test_headline_and_advice_follow_from_the_numbers(runs, title, sentence):

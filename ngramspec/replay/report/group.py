@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import ConfigError
+from ..drafters import RECORDED
 from ..trace import Trace
 
 Run = dict[str, Any]
@@ -66,6 +68,8 @@ class Group:
 
 def groups(runs: Sequence[Run], traces: Sequence[Trace]) -> list[Group]:
     """Sort runs by trace, in their order."""
+    for name in {run["trace"] for run in runs} - {run["trace"] for run in runs if run["drafter"] != RECORDED}:
+        raise ConfigError(f"{name}: the only drafter is 'recorded', a report compares: replay another beside it")
     known = {trace.name: trace for trace in traces}
     by_trace: dict[str, list[Run]] = {}
     for run in runs:
@@ -83,9 +87,9 @@ def _first_of_each(runs: list[Run]) -> list[Run]:
 def best(runs: Iterable[Run]) -> Run | None:
     """The run with the highest modelled speed-up where all have one, else with the highest accept length.
 
-    None where no run has a decode step. Of equals, the first.
+    None where no run has a decode step. Of equals, the first. A recorded drafter is compared with, not advised.
     """
-    judged = [run for run in runs if run["accept_length"]]
+    judged = [run for run in runs if run["accept_length"] and run["drafter"] != RECORDED]
     modelled = all(run.get("modelled_speedup") for run in judged)
     key = "modelled_speedup" if modelled else "accept_length"
     return max(judged, key=lambda run: run[key], default=None)

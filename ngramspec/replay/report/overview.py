@@ -247,8 +247,8 @@ def _line_at_one(vertical: bool = True) -> dict[str, Any]:
 
 def requests_at_a_time(run: Run) -> str:
     """Batch size, in words."""
-    n = run["config"]["concurrency"]
-    return "one request at a time" if n == 1 else f"{n} requests at a time"
+    n, mean = run["config"]["concurrency"], run["modelled"]["batch_mean"]
+    return "one request at a time" if n == 1 else f"at most {n} requests at a time, {mean:.1f} on average"
 
 
 def step_times(run: Run) -> str:

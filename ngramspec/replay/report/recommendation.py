@@ -42,8 +42,7 @@ def recommend(runs: list[Run]) -> list[str]:
         if run.get("modelled_speedup") and length > NO_GAIN:
             return [
                 f"Do not enable n-gram speculation for such traffic at this cost: the best drafter, {run['drafter']}, "
-                f"emits {length:.2f} tokens a verify step{sure} and is modelled {run['modelled_speedup']:.2f} times as "
-                "fast as decoding without."
+                f"emits {length:.2f} tokens a verify step{sure} and is modelled {_times(run)} as fast as decoding without."
             ]
         return ["No drafter saves decode steps on this trace: do not enable n-gram speculation for such traffic."]
     found = [
@@ -51,7 +50,7 @@ def recommend(runs: list[Run]) -> list[str]:
         "steps than decoding without speculation."
     ]
     if run.get("modelled_speedup"):
-        found.append(f"With the step times given that is modelled {run['modelled_speedup']:.2f} times as fast.")
+        found.append(f"With the step times given that is modelled {_times(run)} as fast.")
     found.append(
         f"That pays as long as a step that verifies {width(run):.1f} tokens a request, "
         f"with {run['draft_us_per_step']:.0f} µs of drafting, takes less than {length:.2f} times a plain decode step."
@@ -109,4 +108,11 @@ def _gains(run: Run) -> bool:
     length, interval = run["accept_length"], run["accept_length_interval_95"]
     if length <= 1.0 or (interval is not None and interval[0] <= NO_GAIN):
         return False
-    return bool((run.get("modelled_speedup") or length) > 1.0)
+    speedup, sure = run.get("modelled_speedup"), run.get("modelled_speedup_interval_95")
+    return not speedup or bool((sure[0] if sure else speedup) > 1.0)
+
+
+def _times(run: Run) -> str:
+    sure = run.get("modelled_speedup_interval_95")
+    told = "" if sure is None else f" (95 % interval {sure[0]:.2f} to {sure[1]:.2f})"
+    return f"{run['modelled_speedup']:.2f} times{told}"
