@@ -42,7 +42,8 @@ def recommend(runs: list[Run]) -> list[str]:
         if run.get("modelled_speedup") and length > NO_GAIN:
             return [
                 f"Do not enable n-gram speculation for such traffic at this cost: the best drafter, {run['drafter']}, "
-                f"emits {length:.2f} tokens a verify step{sure} and is modelled {_times(run)} as fast as decoding without."
+                f"emits {length:.2f} tokens a verify step{sure} and is modelled {_times(run)} as fast as decoding "
+                "without."
             ]
         return ["No drafter saves decode steps on this trace: do not enable n-gram speculation for such traffic."]
     found = [
