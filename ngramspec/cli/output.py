@@ -156,6 +156,8 @@ def caveats(runs: list[dict[str, Any]]) -> list[str]:
             found[f"{name}: {run['skipped_rows']} bad rows were left out"] = None
         if run.get("retokenised_rows"):
             found[f"{name}: {run['retokenised_rows']} requests re-tokenised from text, which usually flatters"] = None
+        if run.get("not_recorded"):
+            found[f"{name}, recorded: no {' and no '.join(run['not_recorded'])} in the record, counted as least"] = None
         if run["config"]["warm_up"]:
             found[f"{name}: warmed up with {', '.join(run['config']['warm_up'])}"] = None
         if "modelled" in run:

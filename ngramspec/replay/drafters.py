@@ -15,6 +15,9 @@ from ..caches.base import Cache
 from ..errors import ConfigError
 from .trace import Trace
 
+#: The one that is not built but read off the trace; see `recorded`.
+RECORDED = "recorded"
+
 #: Tokens of text that a drafter keeps unless told otherwise: traces of two million tokens fit without eviction.
 DEFAULT_CAPACITY = 4_000_000
 
@@ -128,6 +131,10 @@ def _none(facts: Facts, **options: Any) -> Cache:
     return NullCache()
 
 
+def _recorded(facts: Facts, **options: Any) -> Cache:
+    raise ConfigError("drafter: 'recorded' cannot draft anew, it replays what a trace records: use replay.run")
+
+
 def _rival(place: str) -> Callable[..., Cache]:
     """How to build the rule at `"module:class"`; rivals remember no sessions."""
 
@@ -153,6 +160,7 @@ DRAFTERS: dict[str, Callable[..., Cache]] = {
     "rolling-hash": _rolling_hash,
     "suffix-trie": _suffix_trie,
     "none": _none,
+    RECORDED: _recorded,
     **{name: _rival(place) for name, place in BASELINES.items()},
 }
 

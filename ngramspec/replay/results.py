@@ -14,8 +14,9 @@ from .. import __version__
 from ..caches.base import Cache
 from ..errors import TraceError
 from . import metrics
-from .drafters import DEFAULT_CAPACITY, Facts, build
+from .drafters import DEFAULT_CAPACITY, RECORDED, Facts, build
 from .files import replacing
+from .recorded import as_read, replay_recorded
 from .simulator import Counts, Options, simulate
 from .trace import Labels, Ragged, Trace
 
@@ -72,6 +73,8 @@ def run(
     TraceError
         The warm-up holds requests of the trace.
     """
+    if drafter == RECORDED:
+        return as_read(summary(trace, drafter, *replay_recorded(trace, options, seed, on_progress)))
     repeated = _repeated(trace, warm_up)
     if repeated and not upper_bound:
         raise TraceError(

@@ -19,7 +19,10 @@ PromptToken = Annotated[int, msgspec.Meta(ge=-(2**31), le=MAX_TOKEN_ID)]
 
 
 class Row(msgspec.Struct):
-    """The fields that are read; others are ignored, text (`prompt`, `output`) among them."""
+    """The fields that are read; others are ignored, text (`prompt`, `output`) among them.
+
+    `spec` holds what speculation did when the row was served; `recorded.steps` says what of it can be replayed.
+    """
 
     prompt_ids: list[PromptToken]
     output_ids: list[Token]
