@@ -10,6 +10,7 @@ from .. import __version__
 from .breakeven import breakeven
 from .calibrate import calibrate
 from .demo import demo
+from .doctor import doctor
 from .replay import replay
 from .trace import convert, inspect
 from .trace_import import import_
@@ -34,6 +35,7 @@ app.command(epilog=example("ngramspec replay log.jsonl.gz --drafter ngramspec,no
 app.command(epilog=example("ngramspec demo"))(demo)
 app.command(epilog=example("ngramspec breakeven --baseline-tps 82 --verify-ms 30"))(breakeven)
 app.command(epilog=example("ngramspec calibrate --url http://127.0.0.1:30000 -o cost.json"))(calibrate)
+app.command(epilog=example("ngramspec doctor --backend triton --max-running 64"))(doctor)
 app.command(epilog=example("ngramspec tune log.jsonl.gz --engine vllm --cost steps.csv"))(tune)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)

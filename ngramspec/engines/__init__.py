@@ -1,0 +1,1 @@
+"""Adapters, one folder an engine; each is the only importer of its engine."""

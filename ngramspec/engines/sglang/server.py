@@ -1,0 +1,95 @@
+"""What of a server decides whether and how we draft in it, and the sentences that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...arena import BLOCK
+from ...config import DrafterConfig
+from ...errors import EngineContractError
+from .config import EngineConfig
+
+#: Attention backends that read a tree mask; on any other, drafts are chains, for which causal attention is enough.
+TREE_BACKENDS = ("triton", "flashinfer", "intel_amx", "torch_native")
+#: Of models with multi-head latent attention; the name flashinfer means another backend there.
+TREE_BACKENDS_MLA = ("triton",)
+
+#: Requests that may be followed at once, for each that may run: retracted ones wait, ended ones are ended a step late.
+FOLLOWED_PER_RUNNING = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """What is read of a server's settings."""
+
+    tp_size: int  #: tensor-parallel ranks
+    pp_size: int  #: pipeline stages
+    disaggregation: str  #: "null", "prefill" or "decode"
+    external_corpora: bool  #: whether SGLang's own corpora were asked for
+    backends: Sequence[str]  #: of attention, for prefill and decode
+    mla: bool  #: whether the model has multi-head latent attention
+    breadth: int  #: children a node that the server allows
+    page_size: int  #: tokens
+    vocab_size: int  #: of the model
+    eos_ids: tuple[int, ...]  #: of the model
+    context_tokens: int  #: a request
+    max_running: int  #: requests
+    n_rows: int  #: verified a request and step
+
+    def refusals(self) -> list[str]:
+        """Why we do not draft in this server; empty where we do."""
+        found = []
+        if self.tp_size > 1:
+            found.append(f"tensor parallelism of {self.tp_size}: ranks could draft differently after a failure on one")
+        if self.pp_size > 1:
+            found.append(f"pipeline parallelism of {self.pp_size}: n-gram rows are made on one stage only")
+        if self.disaggregation != "null":
+            found.append(f"disaggregated {self.disaggregation}: accepted tokens do not reach the decode side")
+        if self.external_corpora:
+            found.append("external corpora: --speculative-ngram-external-sam-budget asks for SGLang's own")
+        return found
+
+    def check(self) -> None:
+        """Raise `EngineContractError` where we do not draft."""
+        found = self.refusals()
+        if found:
+            raise EngineContractError("not supported in this version: " + "; ".join(found))
+
+    def chain(self, config: EngineConfig) -> bool:
+        """Whether drafts must be chains."""
+        allowed = TREE_BACKENDS_MLA if self.mla else TREE_BACKENDS
+        paged = self.page_size > 1 and "flashinfer" not in self.backends
+        trees = self.breadth > 1 and not paged and all(backend in allowed for backend in self.backends)
+        return config.topology == "chain" or not trees
+
+    def drafter(self, config: EngineConfig) -> DrafterConfig:
+        """The drafter's settings; raises `ConfigError` where `max_bytes` is too little for this many requests."""
+        return config.drafter(
+            vocab_size=self.vocab_size,
+            eos_ids=self.eos_ids,
+            max_requests=FOLLOWED_PER_RUNNING * self.max_running,
+        )
+
+
+def start_line(config: EngineConfig, drafter: DrafterConfig, server: Server) -> str:
+    """The one line of the log that says what runs.
+
+    Parameters
+    ----------
+    config : EngineConfig
+        Settings.
+    drafter : DrafterConfig
+        As resolved for the server.
+    server : Server
+        It.
+    """
+    shape = "chains" if server.chain(config) else "trees"
+    settings = " ".join(f"{key}={value!r}" for key, value in config.to_dict().items())
+    own = BLOCK * drafter.n_own_blocks
+    live = server.max_running * server.context_tokens
+    return (
+        f"ngramspec: drafts {shape} of up to {server.n_rows - 1} tokens (attention {'/'.join(server.backends)}), "
+        f"{drafter.nbytes / 2**20:.0f} MiB a process, {own:,} tokens of running requests' own text "
+        f"(all running at full context would be {live:,}); {settings}"
+    )

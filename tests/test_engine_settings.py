@@ -1,0 +1,153 @@
+"""The SGLang adapter's settings without SGLang: what is refused, the switch, the contract's checks, `doctor`."""
+
+import json
+import logging
+
+import pytest
+
+from ngramspec import ConfigError, EngineContractError
+from ngramspec.cli import main
+from ngramspec.engines.sglang import contract, plugin
+from ngramspec.engines.sglang.config import EngineConfig, asked, from_environment
+from ngramspec.engines.sglang.contract import Promise, mismatches
+from ngramspec.engines.sglang.server import Server
+
+SERVER = {
+    "tp_size": 1, "pp_size": 1, "disaggregation": "null", "external_corpora": False,
+    "backends": ("triton", "triton"), "mla": False, "breadth": 8, "page_size": 1, "vocab_size": 100, "eos_ids": (),
+    "context_tokens": 1000, "max_running": 4, "n_rows": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tp_size": 2}, "tensor parallelism of 2"),
+        ({"pp_size": 2}, "pipeline parallelism of 2"),
+        ({"disaggregation": "decode"}, "disaggregated decode"),
+        ({"external_corpora": True}, "external corpora"),
+    ],
+)
+def test_what_is_refused(change, words):
+    assert Server(**SERVER).refusals() == []
+    with pytest.raises(EngineContractError, match=words):
+        Server(**SERVER | change).check()
+
+
+@pytest.mark.parametrize(
+    ("change", "chain"),
+    [
+        ({}, False),
+        ({"backends": ("flashinfer", "flashinfer"), "page_size": 16}, False),
+        ({"page_size": 16}, True),
+        ({"backends": ("fa3", "fa3")}, True),
+        ({"backends": ("triton", "trtllm_mha")}, True),
+        ({"mla": True}, False),
+        ({"backends": ("flashinfer", "flashinfer"), "mla": True}, True),
+        ({"breadth": 1}, True),
+    ],
+)
+def test_trees_only_where_masks_are_known_to_be_read(change, chain):
+    server = Server(**SERVER | change)
+    assert server.chain(EngineConfig()) is chain
+    assert server.chain(EngineConfig(topology="chain"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "on"),
+    [
+        ({}, False),
+        ({"NGRAMSPEC": ""}, False),
+        ({"NGRAMSPEC": "1"}, True),
+        ({"NGRAMSPEC_CONFIG": "x"}, True),
+        ({"NGRAMSPEC": "0", "NGRAMSPEC_CONFIG": "x"}, False),
+    ],
+)
+def test_nothing_happens_unasked(environment, on):
+    assert asked(environment) is on
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"max_byte": 1}', r"\$\.max_byte: unknown setting; allowed are max_bytes"),
+        ('{"share": "world"}', "share: got 'world', allowed 'tenant'"),
+        ('{"topology": "tree"}', "topology: got 'tree', allowed 'auto'"),
+        ('{"min_prob": 2}', "min_prob: got 2"),
+        ('{"max_bytes": 1.5}', "max_bytes: got 1.5"),
+        ("[]", "must hold one JSON object, got list"),
+        ("{", "cannot be read as JSON"),
+        (None, "cannot be read as JSON"),
+    ],
+)
+def test_wrong_settings_name_what_is_allowed(tmp_path, text, words):
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        from_environment({"NGRAMSPEC_CONFIG": str(path)})
+
+
+def test_settings_go_through_json(tmp_path):
+    config = EngineConfig(max_bytes=2**21, share="nothing", topology="chain", min_prob=0.1, draft_threads=2)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config.to_dict()))
+    assert from_environment({"NGRAMSPEC_CONFIG": str(path)}) == config
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_an_error_and_the_plugin_stands_aside(monkeypatch, caplog):
+    monkeypatch.setenv("NGRAMSPEC", "yes")
+    plugin.activate()
+    assert "stands aside" in caplog.text and "allowed 1 (on) and 0 (off)" in caplog.text
+
+
+def test_the_plugin_is_silent_unless_asked(monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.delenv("NGRAMSPEC", raising=False)
+    monkeypatch.delenv("NGRAMSPEC_CONFIG", raising=False)
+    plugin.activate()
+    assert caplog.text == ""
+
+
+THIS = "ngramspec.engines.sglang.guard"
+
+
+@pytest.mark.parametrize(
+    ("promise", "wrong"),
+    [
+        (Promise("override", f"{THIS}:Guard.failed", ("self", "doing", "error")), ""),
+        (Promise("override", f"{THIS}:Guard.failed", ("self", "error")), "takes (self, doing, error), ours"),
+        (Promise("call", f"{THIS}:Guard", ()), ""),
+        (Promise("call", f"{THIS}:Guard", ("clock",)), ""),
+        (Promise("call", f"{THIS}:Guard", ("time",)), "does not take time"),
+        (Promise("call", f"{THIS}:Guard.failed", ("self", "doing")), "needs error, which ours does not give"),
+        (Promise("fields", f"{THIS}:Guard", ("failures", "paused", "_good", "ready")), ""),
+        (Promise("fields", f"{THIS}:Guard", ("failures", "mood")), "has no mood"),
+        (Promise("fields", f"{THIS}:Shield", ("failures",)), "cannot be found"),
+        (Promise("call", "ngramspec.engines.other:f", ()), "cannot be found"),
+    ],
+)
+def test_a_contract_names_what_is_not_kept(promise, wrong):
+    found = mismatches([promise])
+    assert (found == []) if wrong == "" else (len(found) == 1 and wrong in found[0] and promise.where in found[0])
+
+
+def test_every_promise_of_the_contract_is_of_a_known_kind_and_said_once():
+    assert len({promise.where + promise.kind for promise in contract.CONTRACT}) == len(contract.CONTRACT)
+    assert {promise.kind for promise in contract.CONTRACT} == {"override", "call", "fields"}
+
+
+def test_doctor_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr(contract, "installed", lambda: None)
+    assert main(["doctor", "--tp-size", "2", "--backend", "fa3"]) == 1
+    printed = capsys.readouterr().out
+    assert "WRONG SGLang is not installed here" in printed
+    assert "WRONG refused: tensor parallelism of 2" in printed
+    assert "drafts chains of up to 11 tokens (attention fa3/fa3)" in printed
+    assert "memory over 2 scheduler processes: 1,0" in printed
+
+
+def test_doctor_reports_wrong_settings(capsys, monkeypatch):
+    monkeypatch.setenv("NGRAMSPEC", "perhaps")
+    assert main(["doctor"]) == 1
+    assert "WRONG NGRAMSPEC: got 'perhaps'" in capsys.readouterr().out
