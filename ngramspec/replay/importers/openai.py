@@ -18,13 +18,18 @@ Ids = list[PromptToken]
 
 
 class Choice(msgspec.Struct):
-    """One of `choices`. vLLM gives `stop_reason`, null when it was EOS; SGLang gives `matched_stop`."""
+    """One of `choices`, with what vLLM and SGLang add.
+
+    vLLM gives `stop_reason`, null when it was EOS; SGLang gives `matched_stop`, and in chats calls the ids
+    `response_token_ids`.
+    """
 
     index: int = 0
     text: str | None = None
     message: dict[str, Any] | None = None
     finish_reason: str | None = None
     token_ids: list[Token] | None = None
+    response_token_ids: list[Token] | None = None
     prompt_token_ids: Ids | None = None
     stop_reason: int | str | UnsetType | None = UNSET
     matched_stop: int | str | None = None
@@ -35,6 +40,7 @@ class Usage(msgspec.Struct):
 
     completion_tokens: int | None = None
     completion_tokens_details: dict[str, Any] | None = None
+    reasoning_tokens: int | None = None
 
 
 class Response(msgspec.Struct):
@@ -101,8 +107,11 @@ def rows_of(request: Any, response: Any, context: Context, at: str) -> Iterator[
 def _row(asked: Request | None, whole: Response, choice: Choice, context: Context, field: str) -> Row:
     usage = whole.usage or Usage()
     ended = choice.finish_reason != "length"
-    if choice.token_ids is None:
-        hidden = (usage.completion_tokens_details or {}).get("reasoning_tokens")
+    name = "token_ids" if choice.response_token_ids is None else "response_token_ids"
+    output: list[int] | None = getattr(choice, name)
+    made = output is None
+    if output is None:
+        hidden = usage.reasoning_tokens or (usage.completion_tokens_details or {}).get("reasoning_tokens")
         if hidden and not any((choice.message or {}).get(name) for name in REASONING):
             raise Bad("does not hold the reasoning tokens that the model wrote before its answer", field=field)
         if choice.message is not None and asked is not None and asked.messages:
@@ -110,13 +119,10 @@ def _row(asked: Request | None, whole: Response, choice: Choice, context: Contex
         if not choice.text:
             raise Bad("no token_ids, and no request and response text to make them from", field=field)
         output = context.encoder.written(choice.text, f"{field}.text") + list(context.encoder.eos if ended else ())
-        made = True
-    else:
-        output, made = choice.token_ids, False
-        if not output:
-            raise Bad("no output tokens", field=f"{field}.token_ids")
-        if len(whole.choices) == 1 and usage.completion_tokens not in (None, len(output)):
-            raise Bad("holds another number of tokens than usage.completion_tokens says", field=f"{field}.token_ids")
+    elif not output:
+        raise Bad("no output tokens", field=f"{field}.{name}")
+    elif len(whole.choices) == 1 and usage.completion_tokens not in (None, len(output)):
+        raise Bad("holds another number of tokens than usage.completion_tokens says", field=f"{field}.{name}")
     prompt, prompt_made = _prompt(asked, whole, choice, context, field)
     return Row(
         prompt_ids=prompt,
