@@ -78,7 +78,7 @@ def insert(h, m, p, lo, hi):
     """Put position `p`, whose text is written, at the head of its chains."""
     n, n_heads, text = h[S_ORDERS], h[S_HEADS], h[S_TEXT]
     row = h[S_LINKS] + p * (1 + n)
-    h[S_CLOCK] = (h[S_CLOCK] + 1) & CLOCK_MASK
+    h[S_CLOCK] = max((h[S_CLOCK] + 1) & CLOCK_MASK, 1)  # 0 is no position's
     m[row] = h[S_CLOCK]
     x = owner_seed(lo, hi)
     q, o, depth = p, 0, 0
@@ -238,7 +238,7 @@ def walk(h, m, start, o, lo, hi, skip_writer, context, n_context, positions, len
         q = q1 - 1
         row = links + q * width
         age = (clock - m[row]) & CLOCK_MASK
-        if age == 0 or age >= HALF_CLOCK:
+        if m[row] == 0 or age == 0 or age >= HALF_CLOCK:  # 0: reused for text that only matches ahead of a chained one
             break
         clock = int(m[row])
         meta = h[S_META] + (q // BLOCK) * META
