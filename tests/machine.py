@@ -207,12 +207,20 @@ class CacheMachine(RuleBasedStateMachine):
         longest = self.oracle.longest(request_id, self.kind.max_match)
         if len(draft):
             assert (0 if self.kind.learns else 1) <= draft.match_length <= longest  # 0: from counts alone
+        self.check_places(request_id)
         places = Counter(place.shared for place in self.oracle.occurrences(request_id))
         few = max(places.values(), default=0) <= FEW
         if self.roomy and few and not self.repeats_unshared and draft.reason in (Reason.DRAFTED, Reason.NO_MATCH):
             assert min_prob > 0 or (longest > 0) == (len(draft) > 0)
             if self.kind.exact is not None and len(draft):
                 assert draft.match_length == longest
+
+    def check_places(self, request_id: str) -> None:
+        """Check that every place behind a draft is a true one, and is there once."""
+        explained = self.cache.explain(request_id)
+        for name, shared in (("own_matches", False), ("shared_matches", True)):
+            found = Counter(explained.get(name, ()))
+            assert found <= self.oracle.matches(request_id, shared, self.kind.max_match)
 
     def slots_of(self, ids):
         return np.array([self.slots[i] for i in ids], np.int32)

@@ -5,6 +5,7 @@ the longest true match is, and where its occurrences lie. Nothing is ever evicte
 may know less, but never more.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -162,6 +163,19 @@ class Oracle:
         lengths = [o.length for o in self.occurrences(request_id) if o.token not in banned]
         return min(max(lengths, default=0), cap)
 
+    def matches(self, request_id: str, shared: bool, cap: int) -> Counter[int]:
+        """How many earlier places agree with the request's text for how many tokens, dead ends included."""
+        request = self.running[request_id]
+        if shared:
+            texts = [s.ahead + s.tokens for s in self.spans if s.tenant == request.tenant and s is not request.span]
+        else:
+            texts = [request.tokens[:-1]]
+        found: Counter[int] = Counter()
+        for text in texts:
+            for i in range(1, len(text) + 1):
+                found[min(agreement(text[:i], request.tokens), cap)] += 1
+        return found
+
     def _value(self, token: int) -> int:
         return token if 0 <= token < self.vocab_size else NOTHING
 
@@ -182,10 +196,14 @@ class Oracle:
 def followers(text: Sequence[int], context: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Each place i of `text` behind at least one token of `context`'s end: (i, token there, tokens that agree)."""
     for i in range(1, len(text)):
-        if text[i] == NOTHING:
-            continue
-        length = 0
-        while length < min(i, len(context)) and text[i - 1 - length] == context[-1 - length] != NOTHING:
-            length += 1
+        length = 0 if text[i] == NOTHING else agreement(text[:i], context)
         if length:
             yield i, text[i], length
+
+
+def agreement(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that agree, counted back from both ends up to the first that differs or is `NOTHING`."""
+    length = 0
+    while length < min(len(one), len(other)) and one[-1 - length] == other[-1 - length] != NOTHING:
+        length += 1
+    return length

@@ -257,6 +257,34 @@ def test_two_tenants_with_the_same_text_do_not_meet():
     assert chain(cache, "bx", 1) == [4]
 
 
+def test_what_a_request_shares_is_not_evidence_of_its_own_twice():
+    text = random_text(4, 60, vocab_size=5).tolist()
+    found = []
+    for share in ("none", "outputs", "all"):
+        cache = make()
+        cache.begin("a", text[:20], share=share)
+        cache.accept("a", text[20:])
+        draft = cache.draft("a", max_draft=24)
+        assert set(draft.sources.tolist()) == {Source.OWN}
+        found.append((draft.tokens.tolist(), draft.probs.tolist()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_texts_in_one_chain_by_accident_are_told_apart():
+    """So many owners that several land on one head, all with the same context and a follower of their own."""
+    n = 600
+    cache = make(capacity_tokens=4 * n * BLOCK, max_requests=2 * n)
+    for i in range(n):
+        cache.begin(f"own{i}", [1, 1_000 + i, 1], share="none")
+        cache.begin(f"shares{i}", [1], tenant=f"t{i}")
+        cache.accept(f"shares{i}", [1_000 + i])
+        cache.finish(f"shares{i}")
+    for i in range(n):
+        cache.begin(f"reads{i}", [1], tenant=f"t{i}")
+        assert chain(cache, f"reads{i}", 5) == [1_000 + i]
+        assert set(cache.draft(f"own{i}", max_draft=5).tokens.tolist()) == {1, 1_000 + i}
+
+
 def prompt_tokens(cache, *begin, **settings):
     """Tokens that a begin ingests."""
     before = cache.stats()["prompt_tokens"]
@@ -278,6 +306,8 @@ def test_a_sessions_next_turn_ingests_only_what_is_new():
     cache.finish("d")
     assert prompt_tokens(cache, "e", first, session="s", tenant="other") == 100
     cache.finish("e")
+    assert prompt_tokens(cache, "g", first + answer, session="s", tenant="other") == 30
+    cache.finish("g")
     assert prompt_tokens(cache, "f", first, session="other") == 100
     cache.check_integrity()
 
