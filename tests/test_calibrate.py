@@ -15,11 +15,13 @@ from ngramspec.drafting.cost import CostModel
 from ngramspec.drafting.cost_file import load, parse
 from ngramspec.drafting.cost_points import Point, Throughput
 from ngramspec.errors import ConfigError, ServerError
+from ngramspec.replay import Options, run
 from ngramspec.replay.calibrate import Settings, Step, calibrate
 from ngramspec.replay.calibrate.points import ASSUMED, as_model
 from ngramspec.replay.calibrate.stream import MIN_EVENTS, Stream, pace
 from ngramspec.replay.reproduction import calibrated, reproduces
 from tests.fake_server import INFO, serving
+from tests.naive_replay import make_trace
 
 QUICK = Settings(batches=(1, 2), prompt_tokens=8, output_tokens=24, repeat=2, silence_s=2.0, time_limit_s=10.0)
 SPECULATING = INFO | {"speculative_algorithm": "EAGLE3", "speculative_num_draft_tokens": 4}
@@ -263,7 +265,7 @@ def test_the_command_writes_a_file_that_loads(tmp_path, capsys):
             "--output-tokens", "24", "--repeat", "1", "-o", str(out),
         ])  # fmt: skip
     printed = capsys.readouterr().out
-    assert status == 0 and "tiny: " in printed and "tokens a second of runs held out" in printed
+    assert status == 0 and "tiny: " in printed and "tokens a second of runs held out are reproduced within" in printed
     cost = load(out)
     assert cost.name == "tiny" and "SGLang 0.0.1" in cost.note and len(cost.measured) == 2
     assert main(["breakeven", "--cost", str(out)]) == 0
@@ -388,18 +390,27 @@ def test_calibrations_that_do_not_fit_together(steps, changed, message):
 def test_a_model_reproduces_what_it_was_made_of():
     made = model((step(rate=100.0), step(batch=4, ms=16.0, rate=4 * 62.5, kv=200)))
     assert [reproduces(made, m) for m in made.measured] == [pytest.approx(1.0), pytest.approx(1.0)]
-    assert calibrated(made)
+    assert not calibrated(made)  # its verify steps are assumed
+    verified = model((step(width=4, ms=11.0), step(batch=4, width=4, ms=20.0, kv=200)), add=made)
+    assert calibrated(verified)
 
 
 @pytest.mark.parametrize(("rate", "good"), [(96.0, True), (104.9, True), (94.0, False), (106.0, False)])
 def test_five_percent_is_the_limit(rate, good):
-    made = CostModel.from_two(100.0, 30.0, measured=(Throughput(1, 10, 20, rate),))
+    made = CostModel.from_two(100.0, 30.0, kind="measured-gpu", measured=(Throughput(1, 10, 20, rate),))
     assert reproduces(made, made.measured[0]) == pytest.approx(100.0 / rate)
     assert calibrated(made) is good
 
 
 def test_nothing_measured_is_not_calibrated():
-    assert not calibrated(CostModel.from_two(100.0, 30.0))
+    assert not calibrated(CostModel.from_two(100.0, 30.0, kind="measured-gpu"))
+
+
+@pytest.mark.parametrize(("rate", "label"), [(101.0, "modelled, calibrated"), (110.0, "modelled, uncalibrated")])
+def test_a_replay_says_whether_its_speed_up_is_calibrated(rate, label):
+    cost = CostModel.from_two(100.0, 12.0, kind="measured-gpu", measured=(Throughput(1, 10, 20, rate),))
+    trace = make_trace([{"prompt": [1, 2], "output": [1, 2, 3]}])
+    assert run(trace, "none", Options(cost=cost))["modelled"]["label"] == label
 
 
 def test_growing_context_is_part_of_the_reproduction():

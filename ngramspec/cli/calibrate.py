@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from ..replay.calibrate import Calibration, Settings, Step
 from ..replay.calibrate import calibrate as measure
 from ..replay.files import replacing
-from ..replay.reproduction import calibrated
+from ..replay.reproduction import TOLERANCE, calibrated
 from .output import number, percent, progress, stdout, table
 
 HEADERS = ["batch", "tokens\na step", "KV tokens", "ms a step", "between\nruns", "tokens/s,\nheld out"]
@@ -101,8 +101,11 @@ def verdict(cost: CostModel, ratios: tuple[float, ...]) -> str:
     if not ratios:
         return f"{text}; uncalibrated, nothing was measured without speculation"
     worst = max(abs(ratio - 1.0) for ratio in ratios)
-    word = "calibrated" if calibrated(cost) else "uncalibrated"
-    return f"{text}; {word}: tokens a second of runs held out come within {percent(worst)}"
+    found = f"{text}; tokens a second of runs held out are reproduced within {percent(worst)}"
+    if calibrated(cost):
+        return f"{found}: calibrated"
+    why = "verify steps are not measured" if worst <= TOLERANCE else f"that is more than {percent(TOLERANCE)}"
+    return f"{found}: uncalibrated, {why}"
 
 
 def _cells(step: Step) -> list[str]:

@@ -30,6 +30,7 @@ N_RESAMPLES = 1000
 
 #: How a speed-up is shown until the cost model reproduces measured tokens a second without speculation.
 UNCALIBRATED = "modelled, uncalibrated"
+CALIBRATED = "modelled, calibrated"
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -116,15 +117,27 @@ def speedup(per_row_ms: NDArray[np.float64]) -> float | None:
     return ratio(total[PLAIN_MS], total[STEP_MS])
 
 
-def modelled(trace: Trace, counts: Counts, seed: int) -> dict[str, Any]:
-    """Speed-up by a cost model, with its interval, and tokens a second of all requests together."""
+def modelled(trace: Trace, counts: Counts, seed: int, *, trusted: bool = False) -> dict[str, Any]:
+    """Speed-up by a cost model, with its interval, and tokens a second of all requests together.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was replayed.
+    counts : Counts
+        What was counted.
+    seed : int
+        Seed of the interval.
+    trusted : bool
+        The cost model reproduces what was measured; see `reproduction.calibrated`.
+    """
     emitted, (step_ms, plain_ms) = int(counts.per_row[:, EMITTED].sum()), counts.per_row_ms.sum(0).tolist()
     return {
         "modelled_speedup": speedup(counts.per_row_ms),
         "modelled_speedup_interval_95": ratio_interval(trace, counts.per_row_ms[:, [PLAIN_MS, STEP_MS]], seed),
         "modelled": {
             "kind": "modelled",
-            "label": UNCALIBRATED,
+            "label": CALIBRATED if trusted else UNCALIBRATED,
             "batch_mean": ratio(int(counts.per_row[:, STEPS].sum()), counts.batch_steps),
             "tokens_per_second": ratio(1000 * emitted, step_ms),
             "tokens_per_second_plain": ratio(1000 * emitted, plain_ms),

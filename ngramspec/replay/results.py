@@ -12,11 +12,13 @@ import numpy as np
 
 from .. import __version__
 from ..caches.base import Cache
+from ..drafting.cost_file import parse
 from ..errors import TraceError
 from . import metrics
 from .drafters import DEFAULT_CAPACITY, RECORDED, Facts, build
 from .files import replacing
 from .recorded import as_read, replay_recorded
+from .reproduction import calibrated
 from .simulator import Counts, Options, simulate
 from .trace import Labels, Ragged, Trace
 
@@ -120,7 +122,7 @@ def summary(trace: Trace, drafter: str, cache: Cache, counts: Counts, config: di
     result |= metrics.totals(counts.per_row)
     result["accept_length_interval_95"] = metrics.interval(trace, counts.per_row, config["seed"])
     if "cost" in config:
-        result |= metrics.modelled(trace, counts, config["seed"])
+        result |= metrics.modelled(trace, counts, config["seed"], trusted=calibrated(parse(config["cost"])))
     result |= metrics.timings(counts)
     result |= {
         "prompt_tokens": counts.prompt_tokens,
