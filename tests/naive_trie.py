@@ -153,9 +153,11 @@ class NaiveTrie:
         """Tokens, parents, path probabilities times 2**30 and sources of a draft."""
         request = self.running[request_id]
         depth = max_draft if remaining is None else min(max_draft, remaining - 1)
-        drafted: list[tuple[int, int, int, int]] = []  # token, parent, path, source
+        drafted: list[tuple[int, int, int, int]] = []  # token, parent, path probability, source
         paths: list[Path] = [()]
         opened: list[tuple[int, int, int, int]] = []
+        most = self.depth - 1
+        standing = {(): {OWN: most, SHARED: most}}  # longest context asked behind each path, by tree
         node = -1
         while len(drafted) < max_draft:
             if topology == "chain":
@@ -166,11 +168,13 @@ class NaiveTrie:
                 room = 1 if topology == "chain" else max_draft - len(drafted)
                 best_first = sorted((child[2] for child in opened), reverse=True)
                 least = best_first[room - 1] if len(best_first) >= room else 0
-                floor = max(least, WORTH)
-                for token, prob, source in self.candidates(request, path, above, floor) if above > least else []:
-                    below = (above * prob) >> 30
-                    if below >= max(1, int(min_prob * ONE)):
-                        opened.append((token, node, below, source))
+                if above > least:
+                    found = self.candidates(request, path, above, max(least, WORTH), standing[path])
+                    for token, (prob, source, stands) in found.items():
+                        below = (above * prob) >> 30
+                        standing[*path, token] = {tree: min(n, most) for tree, n in stands.items()}
+                        if below >= max(1, int(min_prob * ONE)):
+                            opened.append((token, node, below, source))
             if not opened:
                 break
             best = max(opened, key=lambda child: child[2])  # the first of equals
@@ -181,18 +185,27 @@ class NaiveTrie:
         request.offered = [token for token, parent, _, _ in drafted if parent < 0]
         return drafted
 
-    def candidates(self, request: Request, path: Path, above: int, floor: int):
-        """Followers behind the text continued by `path`, of probability `above`: token, probability, source."""
+    def candidates(self, request: Request, path: Path, above: int, floor: int, longest: dict[int, int]):
+        """Followers behind the text continued by `path`, of probability `above`: token: probability, source, standing.
+
+        `longest` is the longest context asked in each tree; a token stands one token behind where it was first seen, or
+        behind what would have been asked next.
+        """
         trees = ((OWN, Counts.of(request.text, self.depth), 1), (SHARED, self.tenant(request), request.n_shared > 0))
         banned = set() if path else request.banned
         probs: dict[int, int] = {}
         sources: dict[int, int] = {}
+        stands: dict[int, dict[int, int]] = {}
         counted: dict[int, dict[int, int]] = {OWN: {}, SHARED: {}}
         before = {OWN: 0, SHARED: 0}
+        next_asked = dict(longest)
         left = ONE
-        for context in contexts([*request.text, *path], self.depth - 1)[:0:-1]:
+        for context in contexts([*request.text, *path], max(longest.values()))[:0:-1]:
             tier = min(len(context), len(CLAIM) - 1)
             for source, counts, counted_now in trees:
+                if len(context) > longest[source]:
+                    continue
+                next_asked[source] = len(context) - 1
                 total = counts.occurred(context) - (0 if path else counted_now)
                 followers = counts.followers.get(context, {})
                 if before[source] and total <= before[source]:
@@ -206,6 +219,7 @@ class NaiveTrie:
                 for token in seen:
                     probs.setdefault(token, 0)
                     sources.setdefault(token, source)
+                    stands.setdefault(token, {}).setdefault(source, len(context) + 1)
                 if fresh:
                     latest = LATEST if source == OWN and newest[0][0] in fresh else 0
                     whole = max(total - before[source], sum(fresh.values())) * UNIT + latest
@@ -218,4 +232,5 @@ class NaiveTrie:
                 before[source] = total
             if left < ENOUGH or (probs and (left * above) >> 30 <= floor):
                 break
-        return [(token, prob, sources[token]) for token, prob in probs.items()]
+        unseen = {tree: n + 1 for tree, n in next_asked.items()}
+        return {token: (prob, sources[token], unseen | stands[token]) for token, prob in probs.items()}

@@ -56,8 +56,12 @@ class SuffixTrieCache(SessionCache):
         self._trie = self.arena.header("trie")
         self._context = np.zeros(config.depth, np.int32)
         self._f = np.zeros((trie_draft.F_ROWS, trie_draft.CANDIDATES), np.int64)
-        self._k = np.zeros((trie_draft.K_ROWS, 65), np.int32)
-        self._t = np.zeros((TREE_ROWS, 65), np.int32)
+        self._make_room(64)
+
+    def _make_room(self, width: int) -> None:
+        """Scratch for drafts of up to `width` tokens."""
+        self._t = np.zeros((TREE_ROWS, width + 1), np.int32)
+        self._k = np.zeros((trie_draft.K_ROWS, width * trie_draft.CANDIDATES + 1), np.int32)
 
     @property
     def _state(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], Int32]:
@@ -79,8 +83,7 @@ class SuffixTrieCache(SessionCache):
         self, slots: Int32, out: DraftBatch, max_draft: Int32, remaining: Int32, chain: bool, min_q30: int
     ) -> None:
         if self._t.shape[1] <= out.width:
-            self._t = np.zeros((TREE_ROWS, out.width + 1), np.int32)
-            self._k = np.zeros((trie_draft.K_ROWS, out.width + 1), np.int32)
+            self._make_room(out.width)
         trie_draft.draft_batch(
             *self._state, slots, max_draft, remaining, chain, min_q30, self._context, self._f, self._k, self._t,
             out.tokens, out.parents, out.path_q30, out.sources, out.n_draft, out.match_length, out.reason,

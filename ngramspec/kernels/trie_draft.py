@@ -10,21 +10,23 @@ them.
 import numpy as np
 
 from .._jit import inline, kernel
-from ..arena import C_CHILD, C_COUNT, C_OLDER, C_SUFFIX, C_TOKEN, T_SHARED_N, X_FOLLOWERS
+from ..arena import C_CHILD, C_COUNT, C_OLDER, C_SUFFIX, C_TOKEN, T_SHARED_N, X_DEPTH, X_FOLLOWERS
 from .limits import DRAFTED, empty_reason, remember, stopped_by
 from .requests import is_banned, is_eos, own_tail, row_at
-from .tree import N_DEPTH, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, plant
+from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, plant
 from .trie import at
 from .trie_count import step
 from .trie_rows import own_place, place_of, shared_place
 
 OWN, SHARED = 1, 2  # as draft.Source
 
-# Where a drafted node stands in both trees: longest context and its length, one row of scratch each.
+# Where a token stands in both trees, a column each: a context that ends in it, and its length. Column 0 is the text.
 K_OWN, K_OWN_LENGTH, K_SHARED, K_SHARED_LENGTH, K_ROWS = range(5)
 
-# Followers gathered for one drafted node: counts so far in own and shared contexts; then those fresh at one context.
-F_TOKEN, F_PROB, F_SOURCE, F_OWN, F_SHARED, F_FRESH, F_PARTS, F_ROWS = range(8)
+# Followers gathered for one drafted node: for each tree the count so far, and where it was first seen; then those fresh
+# at one context.
+(F_TOKEN, F_PROB, F_SOURCE, F_OWN, F_OWN_NODE, F_OWN_LENGTH, F_SHARED, F_SHARED_NODE, F_SHARED_LENGTH, F_FRESH, F_PARTS,
+ F_ROWS) = range(12)  # fmt: skip
 CANDIDATES = 64
 
 UNIT = 32  # parts of one count
@@ -51,7 +53,7 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
     for hop in range(x[X_FOLLOWERS]):
         if child == 0:
             break
-        k = at(x, child)
+        k, follower = at(x, child), child
         token, count = int(m[k + C_TOKEN]), int(m[k + C_COUNT])
         child = int(m[k + C_OLDER])
         if first and is_banned(hr, m, row, token):
@@ -63,8 +65,11 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
         if i == n:
             if n == CANDIDATES:
                 continue
-            f[F_TOKEN, n], f[F_PROB, n], f[F_SOURCE, n], f[F_OWN, n], f[F_SHARED, n] = token, 0, source, 0, 0
+            f[F_TOKEN, n], f[F_PROB, n], f[F_SOURCE, n] = token, 0, source
+            f[F_OWN, n], f[F_OWN_NODE, n], f[F_SHARED, n], f[F_SHARED_NODE, n] = 0, 0, 0, 0
             n += 1
+        if f[counted, i] == 0:
+            f[counted + 1, i], f[counted + 2, i] = follower, length + 1
         seen += count
         more = count - int(f[counted, i])
         f[counted, i] = count
@@ -87,16 +92,17 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
 
 
 @kernel
-def gather(x, hr, m, row, k, node, path, floor, now_shared, f):
-    """Followers of what ends at a drafted node (0: the text itself), their probability and source, into `f`.
+def gather(x, hr, m, row, k, column, path, floor, now_shared, f):
+    """Followers of what ends where `column` stands, their probability, source and standing, into `f`.
 
-    `path` is the node's own path probability, and `floor` one up to which nothing more is drafted: once there is a
-    follower, contexts that could not bring in another are not asked. `now_shared` says whether the text's last token is
-    counted in the tenant's tree too. Returns the number of followers, and the length of the longest context with any.
+    `path` is the path probability there, and `floor` one up to which nothing more is drafted: once there is a follower,
+    contexts that could not bring in another are not asked. `now_shared` says whether the text's last token is counted
+    in the tenant's tree too. The column then holds the contexts to be asked next. Returns the number of followers, and
+    the length of the longest context with any.
     """
-    own, own_length, own_total = int(k[K_OWN, node]), int(k[K_OWN_LENGTH, node]), 0
-    shared, shared_length, shared_total = int(k[K_SHARED, node]), int(k[K_SHARED_LENGTH, node]), 0
-    first = node == 0
+    own, own_length, own_total = int(k[K_OWN, column]), int(k[K_OWN_LENGTH, column]), 0
+    shared, shared_length, shared_total = int(k[K_SHARED, column]), int(k[K_SHARED_LENGTH, column]), 0
+    first = column == 0
     now = 1 if first else 0
     now_shared *= now
     n, left, match = 0, 1 << 30, 0
@@ -113,18 +119,23 @@ def gather(x, hr, m, row, k, node, path, floor, now_shared, f):
             match = length
         if left < ENOUGH or (n and (left * path) >> 30 <= floor):
             break
+    k[K_OWN, column], k[K_OWN_LENGTH, column] = own, own_length
+    k[K_SHARED, column], k[K_SHARED_LENGTH, column] = shared, shared_length
     return n, match
 
 
 @inline
-def stand(x, m, k, t, node):
-    """Where a drafted node stands: one step from where its parent does."""
-    parent, token = int(t[N_PARENT, node]), int(t[N_TOKEN, node])
+def stand(x, m, k, column, above, token):
+    """Where a drafted token stands: where it was first seen, or one step from what was to be asked next `above` it."""
     for i in (K_OWN, K_SHARED):
-        end, length = int(k[i, parent]), int(k[i + 1, parent])
-        if end:
-            end, length = step(x, m, end, length, token)
-        k[i, node], k[i + 1, node] = end, length
+        end, length = int(k[i, column]), int(k[i + 1, column])
+        if end == 0:
+            end, length = int(k[i, above]), int(k[i + 1, above])
+            if end:
+                end, length = step(x, m, end, length, token)
+        elif length == x[X_DEPTH]:
+            end, length = int(m[at(x, end) + C_SUFFIX]), length - 1
+        k[i, column], k[i + 1, column] = end, length
 
 
 @kernel
@@ -135,9 +146,9 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
     k[K_SHARED, 0], k[K_SHARED_LENGTH, 0] = shared_place(x, hr, ho, m, row, p, context)
     now_shared = 1 if m[row_at(hr, row) + T_SHARED_N] else 0
     plant(t, 0, max_draft)
-    n_open, node, match, refused, cut = 0, 0, 0, False, False
+    n_open, node, match, n_columns, refused, cut = 0, 0, 0, 1, False, False
     while node < max_draft:
-        room, path = max_draft - node, int(t[N_PATH, node])
+        room, path, column = max_draft - node, int(t[N_PATH, node]), int(t[N_LIST, node])
         if chain:
             n_open, room = 0, 1
         least = int(t[O_PATH, room - 1]) if n_open >= room else 0  # what enters is more probable
@@ -145,16 +156,19 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
             cut = True
         elif path > least and not is_eos(hr, t[N_TOKEN, node]):
             if node:
-                stand(x, m, k, t, node)
-            n, length = gather(x, hr, m, row, k, node, path, max(least, WORTH), now_shared, f)
+                stand(x, m, k, column, int(t[N_LIST, t[N_PARENT, node]]), int(t[N_TOKEN, node]))
+            n, length = gather(x, hr, m, row, k, column, path, max(least, WORTH), now_shared, f)
             if node == 0:
                 match = length
             for i in range(n):
                 below = (path * int(f[F_PROB, i])) >> 30
                 if below < max(min_q30, 1):
                     refused = True
-                else:
-                    n_open = offer(t, n_open, room, f[F_TOKEN, i], node, below, 0, f[F_SOURCE, i])
+                    continue
+                k[K_OWN, n_columns], k[K_OWN_LENGTH, n_columns] = f[F_OWN_NODE, i], f[F_OWN_LENGTH, i]
+                k[K_SHARED, n_columns], k[K_SHARED_LENGTH, n_columns] = f[F_SHARED_NODE, i], f[F_SHARED_LENGTH, i]
+                n_open = offer(t, n_open, room, f[F_TOKEN, i], node, below, n_columns, f[F_SOURCE, i])
+                n_columns += 1
         if n_open == 0:
             break
         node += 1
