@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from ngramspec.errors import ConfigError, TraceError
 from ngramspec.kernels.verify import DRAFTED, EMITTED, STEPS
 from ngramspec.replay import Facts, Labels, Options, Ragged, build, read, run, simulate, write
 from ngramspec.replay.recorded import recorded_steps, replay_recorded
+from ngramspec.replay.report import write_report
 from tests.naive_replay import NaiveLookup, make_trace, traces
 
 COST = CostModel.from_linear(10.0, 0.5, 0.01)
@@ -263,6 +265,19 @@ def test_the_run_has_the_shape_of_any_other():
     other, recorded = (run(trace, name, Options(cost=COST)) for name in ("none", "recorded"))
     assert set(other) - set(recorded) == set()
     assert set(other["config"]) - set(recorded["config"]) == set()
+
+
+def test_a_report_compares_with_it_and_advises_another(tmp_path):
+    specs = [{"accept_lengths": [3, 1, 4, 2], "drafter": "EAGLE-3"}] * 3
+    trace = with_spec(make_trace([{"prompt": [1, 2], "output": list(range(11))} for _ in range(3)]), specs)
+    runs = [run(trace, name, Options(cost=COST)) for name in ("recorded", "prompt-lookup")]
+    write_report(runs, tmp_path / "r.html", traces=[trace])
+    page = (tmp_path / "r.html").read_text()
+    assert "The drafter 'recorded' (EAGLE-3) did not run here" in unescape(page)
+    assert "counted at their least: time of drafting and drafted tokens" in page
+    assert "Enable recorded" not in page and "Settings: recorded" not in page
+    with pytest.raises(ConfigError, match="the only drafter is 'recorded', a report compares"):
+        write_report(runs[:1], tmp_path / "s.html", traces=[trace])
 
 
 # The command

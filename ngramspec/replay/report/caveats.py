@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..drafters import RECORDED
 from ..inspection import inspect, remarks
 from .figure import percent
 from .group import Group, Run
@@ -25,6 +26,7 @@ def caveats(group: Group, notes: str = "") -> list[str]:
         *_order(group),
         *_start(group.runs),
         *_money(group),
+        *_recorded(group.runs),
         "Served outputs can differ from a replay in two ways that no record shows: numerics change with the shape of a "
         "batch, and some engines relax penalties inside a verify step or accept below what rejection sampling would.",
         *_record(group),
@@ -87,6 +89,19 @@ def _money(group: Group) -> list[str]:
             found.append(
                 "Where settings are named by what verification costs, a straight line stands for an engine's step "
                 "times, and the best of several settings was picked on the very trace that judges them."
+            )
+    return found
+
+
+def _recorded(runs: list[Run]) -> list[str]:
+    found = []
+    for run in runs:
+        if run["drafter"] == RECORDED:
+            names = ", ".join(run["config"]["recorded"]["drafters"]) or "unnamed"
+            missing = " and ".join(run.get("not_recorded", ()))
+            found.append(
+                f"The drafter 'recorded' ({names}) did not run here: its steps are read from the trace, as an engine "
+                "counted them." + (f" Not in the record, and so counted at their least: {missing}." if missing else "")
             )
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...drafting.cost import KINDS
 from ...errors import ConfigError
+from ..drafters import RECORDED
 
 #: Colours that stay apart for colour-blind readers and in grey, and marks that tell the same apart without colour.
 COLOURS = ("#1f4e8c", "#c4621a", "#2b8a78", "#8a4f9e", "#b08a1e", "#5b6670", "#a83246", "#4f9bc9", "#6b7f2a", "#333333")
@@ -147,8 +148,11 @@ def label(name: str) -> str:
 
 
 def kind_of(runs: Sequence[dict[str, Any]]) -> str:
-    """The kind of the runs' numbers; runs of several kinds have no place in one exhibit."""
-    kinds = sorted({str(run["kind"]) for run in runs})
+    """The kind of the runs' numbers; runs of several kinds have no place in one exhibit.
+
+    A recorded drafter, whose name tells that its steps are read, may stand beside others.
+    """
+    kinds = sorted({str(run["kind"]) for run in [run for run in runs if run["drafter"] != RECORDED] or runs})
     if len(kinds) != 1:
         raise ConfigError(f"runs of one trace must be of one kind, got {', '.join(kinds) or 'none'}")
     return kinds[0]

@@ -38,7 +38,8 @@ class Group:
     def frontier(self) -> list[Run]:
         """Runs of any budget, with as many requests at a time as the compared ones."""
         at_a_time = self.runs[0]["config"]["concurrency"]
-        return [run for run in self.all_runs if run["config"]["concurrency"] == at_a_time]
+        told = [run for run in self.all_runs if "drafted tokens" not in run.get("not_recorded", ())]
+        return [run for run in told if run["config"]["concurrency"] == at_a_time]
 
     @property
     def swept(self) -> bool:
@@ -57,8 +58,8 @@ class Group:
 
     @property
     def drafting(self) -> list[Run]:
-        """Compared runs that drafted something."""
-        return [run for run in self.runs if run["drafted_tokens"]]
+        """Compared runs that drafted something here."""
+        return [run for run in self.runs if run["drafted_tokens"] and run["drafter"] != RECORDED]
 
     @property
     def main(self) -> Run | None:
@@ -67,12 +68,12 @@ class Group:
 
 
 def groups(runs: Sequence[Run], traces: Sequence[Trace]) -> list[Group]:
-    """Sort runs by trace, in their order."""
+    """Sort runs by trace, in their order, a recorded drafter last."""
     for name in {run["trace"] for run in runs} - {run["trace"] for run in runs if run["drafter"] != RECORDED}:
         raise ConfigError(f"{name}: the only drafter is 'recorded', a report compares: replay another beside it")
     known = {trace.name: trace for trace in traces}
     by_trace: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: run["drafter"] == RECORDED):
         by_trace.setdefault(run["trace"], []).append(run)
     return [Group(name, _first_of_each(some), some, known.get(name)) for name, some in by_trace.items()]
 
