@@ -27,7 +27,7 @@ OPTIONS = [
     *("capacity", "calibration", "report", "frontier"),
 ]
 
-COMMANDS = ["replay", "demo", "trace", "trace inspect", "trace convert"]
+COMMANDS = ["replay", "demo", "breakeven", "calibrate", "trace", "trace inspect", "trace convert"]
 
 
 @pytest.fixture(autouse=True)
