@@ -273,7 +273,7 @@ def test_what_a_request_shares_is_not_evidence_of_its_own_twice():
 def test_texts_in_one_chain_by_accident_are_told_apart():
     """So many owners that several land on one head, all with the same context and a follower of their own."""
     n = 600
-    cache = make(capacity_tokens=4 * n * BLOCK, max_requests=2 * n)
+    cache = make(capacity_tokens=8 * n * BLOCK, max_requests=2 * n)
     for i in range(n):
         cache.begin(f"own{i}", [1, 1_000 + i, 1], share="none")
         cache.begin(f"shares{i}", [1], tenant=f"t{i}")

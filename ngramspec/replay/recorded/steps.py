@@ -29,11 +29,10 @@ Fields that are not recorded are taken at their least, and the result says so: n
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
-
-import msgspec
 
 from ...errors import TraceError
 from ..trace import Trace
@@ -120,8 +119,8 @@ def recorded_steps(trace: Trace) -> RecordedSteps:
 
 def _decoded(text: str) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        value = json.loads(text)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
 
