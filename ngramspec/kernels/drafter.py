@@ -12,6 +12,7 @@ from ..arena import (
     F_OFF,
     OFFER_ROW,
     R_TOKENS_OUT,
+    S_TEXT,
     S_TOP,
     SHARE_ALL,
     SHARE_NONE,
@@ -56,11 +57,12 @@ from .requests import (
     own_append,
     own_context,
     own_pop,
+    own_tail,
     row_at,
     to_value,
 )
 from .shared_text import shared_append, shared_pop
-from .store import owner_seed
+from .store import older, owner_seed
 from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, path_context, plant
 
 # An offer: two halves a row, used in turn, so that one may still wait while the next is made.
@@ -203,6 +205,17 @@ def draft_batch(
 
 
 @kernel
+def own_values(hr, ho, m, row, values):
+    """Last stored values of a row, placeholders included, newest first, into `values`; returns how many."""
+    q, n = own_tail(hr, ho, m, row), 0
+    while q >= 0 and n < len(values):
+        values[n] = m[ho[S_TEXT] + q]
+        n += 1
+        q = older(ho, m, q)
+    return n
+
+
+@kernel
 def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t):
     """Learn from a row's last emitted tokens, then let them count and be seen by others."""
     turn = hf[F_OFF] + row * OFFER_ROW + O_TURN
@@ -213,7 +226,10 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
         return
     m[at + O_EMITTED] = 0
     history = w[W_HISTORY : W_HISTORY + n_emitted + ho[S_TOP]]
-    n_history = own_context(hr, ho, m, row, history)
+    n_history, n_before = own_values(hr, ho, m, row, history), 0
+    while n_emitted + n_before < n_history and history[n_emitted + n_before] > 0:
+        n_before += 1
+    n_context = n_before
     seed = counted_seed(hr, m, row)
     n = recall_offer(hf, m, at, w)
     plant(t, 0, 0)
@@ -221,13 +237,11 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
     share = m[r + T_SHARE] != SHARE_NONE
     for i in range(n_emitted):
         context = history[n_emitted - i :]
-        n_context = max(n_history - (n_emitted - i), 0)
         value = int(history[n_emitted - i - 1]) if n_emitted - i - 1 < n_history else -1
         if value > 0:
             # The tree holds the emitted tokens as one path; its context is what came before them.
             n, n_levels, own, shared, last = judge(
-                ho, hs, hz, hk, hx, m, mz, seed, history[n_emitted:], max(n_history - n_emitted, 0),
-                candidates, i, w, g, x, t,
+                ho, hs, hz, hk, hx, m, mz, seed, history[n_emitted:], n_before, candidates, i, w, g, x, t,
             )  # fmt: skip
             learn(hx, m, w, g, x, n, n_levels, own, shared, last, value)
         else:
@@ -241,6 +255,7 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
             count(hk, m, seed, context, n_context, value, w[W_KEYS:], w[W_CHECKS:])
         if share:
             shared_append(hr, hs, m, row, value, context, n_context)
+        n_context = n_context + 1 if value > 0 else 0
 
 
 @kernel
