@@ -87,9 +87,10 @@ class Space:
         """The settings at a point."""
         return {setting.name: setting.values[i] for setting, i in zip(self.settings, point, strict=True)}
 
-    def points(self) -> Iterator[Point]:
-        """Every point that is not refused, first values first."""
-        for point in product(*(range(len(setting.values)) for setting in self.settings)):
+    def points(self, *, backward: bool = False) -> Iterator[Point]:
+        """Every point that is not refused, first values first, or last ones."""
+        places = [range(len(setting.values)) for setting in self.settings]
+        for point in product(*(reversed(here) if backward else here for here in places)):
             if self.allowed(self.values(point)):
                 yield point
 
