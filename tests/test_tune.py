@@ -156,6 +156,13 @@ def test_a_study_in_a_database_is_joined(mixed, tmp_path):
     assert second.batches[0].tuning.speedup >= first.batches[0].tuning.speedup * 0.999
 
 
+def test_a_ray_cluster_gives_the_same_answer(mixed):
+    pytest.importorskip("ray", reason="needs ngramspec[ray]")
+    asked = {"engine": "vllm", "batches": [2], "settings": {"num_speculative_tokens": [1, 4]}, "trials": 2}
+    here, there = tune(mixed, DENSE, **asked), tune(mixed, DENSE, ray=True, **asked)
+    assert here.batches == there.batches and here.sensitivity == there.sensitivity
+
+
 def test_ray_missing_is_said(mixed, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"--ray needs the package ray: pip install 'ngramspec\[ray\]'"):

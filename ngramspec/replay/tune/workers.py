@@ -44,7 +44,8 @@ def workers(task: Task, n: int, ray: bool = False) -> Iterator[Workers]:
         `ray` is not installed.
     """
     if ray:
-        yield _on_ray(task)
+        with _on_ray(task) as replay:
+            yield replay
     elif n == 1:
         yield lambda jobs: (evaluate(task, job) for job in jobs)
     else:
@@ -58,13 +59,19 @@ def workers(task: Task, n: int, ray: bool = False) -> Iterator[Workers]:
                 raise
 
 
-def _on_ray(task: Task) -> Workers:
+@contextmanager
+def _on_ray(task: Task) -> Iterator[Workers]:
     try:
         import ray
     except ModuleNotFoundError:
         raise ConfigError("--ray needs the package ray: pip install 'ngramspec[ray]', or leave it out") from None
-    if not ray.is_initialized():
+    ours = not ray.is_initialized()
+    if ours:
         ray.init(logging_level="warning")
-    shared = ray.put(task)
-    remote: Any = ray.remote(evaluate)
-    return lambda jobs: iter(ray.get([remote.remote(shared, job) for job in jobs]))
+    try:
+        shared = ray.put(task)
+        remote: Any = ray.remote(evaluate)
+        yield lambda jobs: iter(ray.get([remote.remote(shared, job) for job in jobs]))
+    finally:
+        if ours:
+            ray.shutdown()
