@@ -1,9 +1,11 @@
 """Traces: what is read, what is refused and how it is said, and that every format gives the same back."""
 
 import gzip
+import io
 import json
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -201,6 +203,15 @@ def test_all_rows_bad_says_the_first_reason(tmp_path):
 
 def test_an_npz_is_never_unpickled(tmp_path):
     np.savez(tmp_path / "t.npz", meta=np.array([{"version": 1}], dtype=object))
+    with pytest.raises(TraceError, match="not a trace written by ngramspec"):
+        read(tmp_path / "t.npz")
+
+
+def test_an_npz_that_asks_for_more_memory_than_there_is(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"shape": (2**50,), "fortran_order": False, "descr": "|u1"})
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("meta.npy", header.getvalue())
     with pytest.raises(TraceError, match="not a trace written by ngramspec"):
         read(tmp_path / "t.npz")
 

@@ -20,6 +20,18 @@ from .trace import Labels, Ragged, Trace
 #: Version of the `.npz` layout.
 NPZ_VERSION = 1
 
+#: What numpy raises on an archive that is not one of ours or is damaged; a wrong header may ask for any memory.
+_DAMAGED = (
+    KeyError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+    MemoryError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
 _RAGGED = ("prompt", "output", "eos")
 _LABELS = ("session", "finish_reason", "category", "sampling", "spec", "retokenised")
 
@@ -136,7 +148,7 @@ def _read_npz(path: Path, file: IO[bytes]) -> Trace:
             # Traces written before rows could be marked as re-tokenised do not have that part.
             labels = [name for name in _LABELS if name != "retokenised" or name in meta]
             parts |= {name: Labels(data[name], tuple(meta[name])) for name in labels}
-    except (KeyError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except _DAMAGED as error:
         raise TraceError(f"{path}: not a trace written by ngramspec, or damaged ({error})") from None
     try:
         return Trace(**parts)

@@ -83,7 +83,15 @@ def test_a_ragged_table(tmp_path, folder):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("turn", "x"), ("turn", -1), ("timestamp", "noon"), ("timestamp", -5), ("id", [1]), ("session", True)],
+    [
+        ("turn", "x"),
+        ("turn", -1),
+        ("timestamp", "noon"),
+        ("timestamp", -5),
+        ("timestamp", 1e15),
+        ("id", [1]),
+        ("session", True),
+    ],
 )
 def test_bad_cells_are_named(tmp_path, folder, field, value):
     good = {"prompt": "a", "response": "b"}
@@ -296,7 +304,24 @@ def test_damage_never_ends_in_a_traceback(samples, folder, tmp_path, seed):
         attempt(tmp_path / sample.name, folder)
 
 
-JUNK = (None, True, -1, 2**40, 1.5, float("1e400"), "", "x", "...", [], [None], [[1]], {}, {"role": 5}, {"content": []})
+JUNK = (
+    None,
+    True,
+    -1,
+    2**40,
+    2**60,
+    1.5,
+    float("1e400"),
+    "",
+    "x",
+    "...",
+    [],
+    [None],
+    [[1]],
+    {},
+    {"role": 5},
+    {"content": []},
+)
 
 
 def replaced(value, draw):

@@ -45,6 +45,12 @@ def test_the_end_token_is_known_where_the_server_says_so(tmp_path, choice, eos):
     assert rows(load([lines(tmp_path / "r.jsonl", response)]).trace)[0].get("eos_ids") == eos
 
 
+def test_a_time_of_creation_in_milliseconds(tmp_path, folder):
+    pair = {"request": {"messages": say("x")}, "response": chat_response(prompt_token_ids=None, created=1767323045000)}
+    found = load([lines(tmp_path / "r.jsonl", pair)], tokenizer=folder)
+    assert rows(found.trace)[0]["timestamp"] == 1767323045.0
+
+
 def test_chat_responses_of_sglang(tmp_path):
     choice = {"token_ids": None, "response_token_ids": [7, 8, 9], "prompt_token_ids": [1, 2], "matched_stop": 9}
     response = chat_response(choice=choice, prompt_token_ids=None)

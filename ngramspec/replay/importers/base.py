@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ T = TypeVar("T")
 
 #: Time stamps above this are read as milliseconds: as seconds they would lie past the year 5000.
 MILLISECONDS_FROM = 1e11
+#: Time stamps from here are no dates in either unit.
+LATEST = 1e14
 
 _PATH = re.compile(r"at `\$\.?([^`]*)`")
 _MISSING = re.compile(r"missing required field `(\w+)`")
@@ -145,7 +146,7 @@ def seconds(value: Any, field: str) -> float | None:
             raise Bad("allowed seconds or an ISO 8601 time", field=field, got=value) from None
     if isinstance(value, datetime):
         value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LATEST:
         raise Bad("allowed seconds or an ISO 8601 time", field=field, got=value)
     return value / 1000 if value > MILLISECONDS_FROM else float(value)
 

@@ -141,7 +141,8 @@ def _chat(asked: Request, choice: Choice, whole: Response, context: Context, fie
 
 
 def _options(asked: Request, whole: Response) -> dict[str, Any]:
-    date = {} if whole.created is None else {"date": datetime.fromtimestamp(whole.created, UTC)}
+    time = seconds(whole.created, "created")
+    date = {} if time is None else {"date": datetime.fromtimestamp(time, UTC)}
     return {"tools": asked.tools, **(asked.chat_template_kwargs or {}), **date}
 
 
