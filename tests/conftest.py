@@ -1,7 +1,9 @@
 """What holds for every test: a compile cache that fits the sources, and deterministic Hypothesis profiles."""
 
+import importlib
 import importlib.util
 import os
+import pkgutil
 
 from hypothesis import HealthCheck, settings
 
@@ -20,3 +22,17 @@ settings.register_profile("jit_off", derandomize=True, max_examples=20, **_commo
 settings.register_profile("dev", max_examples=1000, **_common)
 _without_jit = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "jit_off" if _without_jit else "ci"))
+
+
+def pytest_collection_finish():
+    """Import the whole package: Hypothesis draws from the constants of all modules loaded so far.
+
+    Without this the examples would depend on which tests ran before in the same process.
+    """
+    import ngramspec
+
+    for module in pkgutil.walk_packages(ngramspec.__path__, "ngramspec."):
+        try:
+            importlib.import_module(module.name)
+        except ImportError:  # needs an extra that is not installed
+            pass
