@@ -85,6 +85,7 @@ def test_copies_get_a_long_draft(copies):
     widths = [3, 7, 15, 31]
     found = tune(copies, DENSE, batches=[1, 4], settings=FEW | {"max_draft": widths, "verify": ["all"]})
     assert found.settings["max_draft"] == 31 and found.verdict == "enable"
+    assert next(s for s in found.sensitivity if s.name == "max_draft").at_end
     assert all(row.held_out.speedup > 5 and row.held_out.interval_95[0] > 1 for row in found.batches)
     vllm = tune(copies, DENSE, engine="vllm", batches=[1], trials=8)
     assert vllm.settings["num_speculative_tokens"] >= 24

@@ -186,6 +186,10 @@ def notes(found: Tuned) -> list[str]:
             else "none of it is charged: --exposed-us charges what your engine does not hide"
         )
     )
+    ends = [s for s in found.sensitivity if s.at_end]
+    if ends and found.verdict != "do not enable":
+        told = ", ".join(f"{s.name} at {shown(s.chosen)}" for s in ends)
+        lines.append(f"{told}: the end of what was tried; try values beyond it with --set")
     for name, value in found.left_out.items():
         lines.append(f"{name} changes no draft on this trace; left at {shown(value)}")
     if retokenised := sum(part.n_retokenised for part in found.task.parts):

@@ -144,7 +144,7 @@ ENGINES: dict[str, Engine] = {
             Setting("max_match", (8, 16, 32, 64), 32),
             Setting("max_hops", (4, 8, 16), 8),
             Setting("counted_per_token", (0.0, 0.25, 0.5, 1.0), 0.5),
-            Setting("max_draft", (3, 5, 7, 11, 15, 23, 31, 47), 11),
+            Setting("max_draft", (3, 5, 7, 11, 15, 23, 31, 47, 63), 11),
             Setting("topology", ("tree", "chain"), "tree", False),
             Setting("verify", ("all", "0.05", "0.1", "0.2", "0.4", "cost"), "all", False),
             Setting("capacity_tokens", (250_000, 1_000_000, DEFAULT_CAPACITY), DEFAULT_CAPACITY),

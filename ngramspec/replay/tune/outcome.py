@@ -90,6 +90,8 @@ class Sensitivity:
         Speed-up over all batch sizes by value, the other settings as recommended; on the sessions tuned on.
     best : dict
         The best seen by value, whatever the other settings.
+    ordered : bool
+        Whether the values stand in an order.
     """
 
     name: str
@@ -97,11 +99,20 @@ class Sensitivity:
     default: Any
     alone: dict[Any, float]
     best: dict[Any, float]
+    ordered: bool = True
 
     @property
     def loss(self) -> float:
         """Share of the speed-up that the worst value loses."""
         return 1 - min(self.alone.values()) / self.alone[self.chosen]
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the chosen value is the first or last tried and no default: beyond it may be better."""
+        values = list(self.best)
+        return (
+            self.ordered and len(values) > 2 and self.chosen in (values[0], values[-1]) and self.chosen != self.default
+        )
 
     def describe(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -109,7 +120,7 @@ class Sensitivity:
             {"value": plain(value), "speedup": self.alone.get(value), "best": best} for value, best in self.best.items()
         ]
         named = {"setting": self.name, "chosen": plain(self.chosen), "default": plain(self.default)}
-        return named | {"loss": self.loss, "values": values}
+        return named | {"loss": self.loss, "at_end": self.at_end, "values": values}
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,9 @@ def sensitivities(space: Space, search: Search, chosen: Point) -> tuple[Sensitiv
             seen = [search.worth(p) for p in search.scores if p[i] == k]
             if seen:
                 best[value] = max(seen)
-        found.append(Sensitivity(setting.name, setting.values[chosen[i]], setting.default, alone, best))
+        found.append(
+            Sensitivity(setting.name, setting.values[chosen[i]], setting.default, alone, best, setting.ordered)
+        )
     return tuple(sorted(found, key=lambda s: (-s.loss, s.name)))
 
 
