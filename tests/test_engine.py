@@ -202,6 +202,20 @@ def test_more_requests_than_there_is_room_for_are_served_without_drafts():
     assert drafts.requests.n_unfollowed > 0 and drafts.guard.failures == 0
 
 
+def test_one_that_left_the_batch_without_a_notice_makes_room():
+    drafts = make(max_requests=2)
+    gone, stays, new = (FakeRequest(name, [1, 2, 3, 1]) for name in ("gone", "stays", "new"))
+    drafts.prefilled([gone, stays])
+    for token, batch in ((2, [gone, stays]), (3, [stays])):
+        for request in batch:
+            request.output_ids.append(token)
+        rows_of(drafts, *batch)
+    drafts.prefilled([new])
+    new.output_ids.append(2)
+    assert [row[1] for row in rows_of(drafts, stays, new)] == [1, 3]
+    assert drafts.requests.n_unfollowed == 0 and drafts.guard.failures == 0
+
+
 @pytest.mark.parametrize(
     ("share", "first", "second", "met"),
     [

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from ...caches.base import Int32, Share
 from ...drafting.drafter import Drafter
-from ...errors import CapacityError
 
 #: Key of a request's `custom_params`, and what it may hold: not to be shared, or not to be drafted for at all.
 OPTION, PRIVATE, OFF = "ngramspec", "private", "off"
@@ -87,13 +86,15 @@ class Requests:
         self.n_unfollowed = 0  #: times that a request was not followed, for want of room
         self._share, self._prompt_tokens = share, prompt_tokens
         self._followed: dict[str, Followed] = {}
+        self._running: set[str] = set()
         self._n_begun = 0
 
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, requests: Iterable[Request]) -> None:
+    def follow(self, requests: Sequence[Request]) -> None:
         """Begin those that are new; their prompts are read by `read_prompts`. Modifies."""
+        self._running |= {request.rid for request in requests}
         for request in requests:
             self._find(request)
 
@@ -118,6 +119,7 @@ class Requests:
         int32[n]
             Tokens each may still emit, -1 where nobody knows.
         """
+        self._running = {request.rid for request in requests}
         places, slots, left = [], [], []
         appended: list[Followed] = []
         tokens: list[int] = []
@@ -186,24 +188,32 @@ class Requests:
 
     def _begin(self, request: Request) -> Followed | None:
         option = _option(request)
-        if option == OFF:
+        if option == OFF or not self._make_room():
             return None
         prompt = _as_array(request.origin_input_ids_unpadded)
         tenant, share = tenant_of(request, self._share)
         if option == PRIVATE:
             share = "none"
         name = str(self._n_begun)
-        try:
-            slot = self.drafter.begin(
-                name, prompt, session=request.session_id, tenant=tenant, share=share, max_tokens=0
-            )
-        except CapacityError:
-            self.n_unfollowed += 1
-            return None
+        slot = self.drafter.begin(name, prompt, session=request.session_id, tenant=tenant, share=share, max_tokens=0)
         self._n_begun += 1
         item = Followed(request, name, slot, len(prompt), len(prompt), self.drafter.ingest(name, 0))
         self._followed[request.rid] = item
         return item
+
+    def _make_room(self) -> bool:
+        """Whether one more can be followed, after ending one that waits outside the batch if need be.
+
+        It may have been retracted, or aborted without a notice; if it comes back, its record tells all.
+        """
+        if len(self._followed) < self.drafter.config.max_requests:
+            return True
+        for rid, item in self._followed.items():
+            if rid not in self._running:
+                self._end(item)
+                return True
+        self.n_unfollowed += 1
+        return False
 
     def _end(self, item: Followed) -> None:
         output = item.request.output_ids_through_stop
