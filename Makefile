@@ -1,7 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both need only Python 3.11 or newer and make.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format clean
+.PHONY: help demo test test-sglang bench lint format clean
 
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11
 VENV := .venv
@@ -21,6 +21,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 help:
 	@echo 'make demo    replay the bundled trace, compare drafters; report.html shows it'
 	@echo 'make test    lint, types and tests, with compiled kernels and again without'
+	@echo 'make test-sglang   serve a tiny model with the real SGLang on this CPU, in an environment of its own (3 GB)'
 	@echo 'make bench   measure; writes one JSON file a benchmark under .bench/'
 	@echo 'make lint    ruff and mypy alone          make format   apply ruff'
 	@echo 'make clean   remove everything the commands above made'
@@ -49,6 +50,23 @@ ifneq ($(NATIVE),)
 	$(PY) -m ngramspec native build
 	$(PYTEST) -m native
 endif
+
+# SGLang has no CPU build: its wheel without dependencies, what of those runs on a CPU, and tests/sglang/stand_in.
+SGLANG_VENV := .venv-sglang
+SGLANG_PY := $(SGLANG_VENV)/bin/python
+SGLANG_READY := $(SGLANG_VENV)/.ready
+SGLANG_PIP = $(SGLANG_PY) -m pip install --quiet --disable-pip-version-check
+
+$(SGLANG_READY): tests/sglang/requirements.txt pyproject.toml
+	@[ -x $(SGLANG_PY) ] || $(PYTHON) -m venv $(SGLANG_VENV)
+	@echo 'installing SGLang for CPU tests into $(SGLANG_VENV)'
+	@$(SGLANG_PIP) --requirement tests/sglang/requirements.txt
+	@$(SGLANG_PIP) --no-deps sglang==0.5.23 torchvision==0.28.0
+	@$(SGLANG_PIP) --no-deps --editable .
+	@touch $@
+
+test-sglang: $(SGLANG_READY)
+	SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=tests/sglang/stand_in $(SGLANG_PY) -m pytest tests/sglang
 
 lint: $(READY)
 	$(BIN)/ruff check --quiet --output-format concise .
