@@ -1,5 +1,6 @@
 """What holds for every test: a compile cache that fits the sources, and deterministic Hypothesis profiles."""
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -32,7 +33,5 @@ def pytest_collection_finish():
     import ngramspec
 
     for module in pkgutil.walk_packages(ngramspec.__path__, "ngramspec."):
-        try:
+        with contextlib.suppress(ImportError):  # needs an extra that is not installed
             importlib.import_module(module.name)
-        except ImportError:  # needs an extra that is not installed
-            pass
