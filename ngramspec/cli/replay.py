@@ -15,6 +15,7 @@ from ..replay.formats import read
 from ..replay.report import further
 from ..replay.results import document, run, write_json
 from ..replay.simulator import Options, Shape
+from ..replay.tokenizer import decoder
 from ..replay.trace import Trace
 from . import report as reports
 from .cost import CostFile, ExposedUs, Profile, chosen_budget, chosen_cost
@@ -107,6 +108,10 @@ def replay(
     frontier: Annotated[
         bool, typer.Option("--frontier", help="For --report, replay other budgets too; with step times, batch sizes.")
     ] = False,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="For --report, tokenizer.json or its folder: trees show text, not ids."),
+    ] = None,
 ) -> None:
     """Replay recorded requests through drafters: accepted length, rates and the drafters' own time.
 
@@ -114,7 +119,7 @@ def replay(
     """
     if upper_bound and not warm_up:
         raise ConfigError("--upper-bound has no effect without --warm-up: leave it out")
-    reports.checked(report, frontier)
+    reports.checked(report, frontier, tokenizer)
     chosen = names(drafter)
     model = chosen_cost(cost, profile, exposed_us)
     options = Options(
@@ -130,6 +135,7 @@ def replay(
         cost=model,
     )
     loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
+    decode = None if tokenizer is None else decoder(tokenizer, loaded)
     common: dict[str, Any] = {"seed": seed, "capacity_tokens": capacity, "warm_up": warm, "upper_bound": upper_bound}
     runs = replay_all(loaded, chosen, options, **common)
     for result in runs:
@@ -140,7 +146,7 @@ def replay(
     if report is not None:
         for name, other in further(loaded, chosen, options) if frontier else []:
             runs += replay_all(loaded, [name], other, **common)
-        reports.write(runs, loaded, report, context)
+        reports.write(runs, loaded, report, context, decode=decode)
 
 
 def _shape(text: str) -> Shape:

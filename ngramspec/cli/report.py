@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ from ..replay.trace import Trace
 from .output import stdout
 
 
-def checked(report: Path | None, frontier: bool) -> None:
-    """Refuse `--frontier` without a report to show it in."""
-    if frontier and report is None:
-        raise ConfigError("--frontier has no effect without --report: leave it out")
+def checked(report: Path | None, frontier: bool, tokenizer: Path | None) -> None:
+    """Refuse what only a report would show where none is asked for."""
+    for name, given in (("--frontier", frontier), ("--tokenizer", tokenizer is not None)):
+        if given and report is None:
+            raise ConfigError(f"{name} has no effect without --report: leave it out")
 
 
 def write(
-    runs: list[dict[str, Any]], traces: list[Trace], path: Path, context: typer.Context, notes: str | None = None
+    runs: list[dict[str, Any]],
+    traces: list[Trace],
+    path: Path,
+    context: typer.Context,
+    notes: str | None = None,
+    decode: Callable[[list[int]], str] | None = None,
 ) -> None:
     """Write the page and say where it is.
 
@@ -37,9 +44,16 @@ def write(
         Of the command.
     notes : str, optional
         Where the recordings come from.
+    decode : callable, optional
+        Turns token ids into text; ids are shown without it.
     """
     typed = shlex.join(["ngramspec", *(context.find_root().obj or [])])
     write_report(
-        runs, path, traces=traces, command=typed, notes={trace.name: notes for trace in traces} if notes else None
+        runs,
+        path,
+        traces=traces,
+        command=typed,
+        notes={trace.name: notes for trace in traces} if notes else None,
+        decode=decode,
     )
     stdout().print(f"report: {path}", markup=False, soft_wrap=True)

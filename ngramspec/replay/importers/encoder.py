@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
+from ..tokenizer import load
 from .failure import Bad
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ class Encoder:
             return
         from .template import Template
 
-        path = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
-        self._tokenizer = _load(path)
-        self._template = Template.find(path.parent, chat_template)
+        self._tokenizer = load(tokenizer)
+        self._template = Template.find(tokenizer if tokenizer.is_dir() else tokenizer.parent, chat_template)
 
     def prompt(self, text: str, field: str) -> list[int]:
         """Ids of a whole prompt, with what the tokenizer itself puts around it (a BOS token, say)."""
@@ -118,18 +118,3 @@ class Encoder:
     def _encode(self, text: str, field: str, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self._need(field).encode(text, add_special_tokens=add_special_tokens).ids
         return ids
-
-
-def _load(path: Path) -> Tokenizer:
-    if not path.is_file():
-        raise ConfigError(f"--tokenizer: {path} does not exist, allowed a tokenizer.json or a folder that has one")
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises plain Exception
-        raise ConfigError(f"--tokenizer: {path} is not a tokenizer.json: {error}") from None
-    # Some files ask for cutting at a length, which would cut prompts without a word.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer

@@ -236,4 +236,5 @@ def drawn(draft: Draft, emitted: Int32, decode: Callable[[list[int]], str] | Non
 
 def _shown(tokens: Int32, decode: Callable[[list[int]], str] | None) -> str:
     ids: list[int] = tokens.tolist()
-    return decode(ids) if decode else " ".join(map(str, ids))
+    # A line's end would be lost in a paragraph of HTML.
+    return decode(ids).replace("\n", "⏎") if decode else " ".join(map(str, ids))
