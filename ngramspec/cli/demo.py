@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ..drafting.profiles import profile
+from ..replay.options import Options
 from ..replay.report import advice, further
 from ..replay.results import document, write_json
 from ..replay.sample import sample
-from ..replay.simulator import Options
 from . import report as reports
 from .output import stdout
 from .replay import replay_all, show

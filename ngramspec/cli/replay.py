@@ -12,9 +12,9 @@ from ..drafting.budget import MODES
 from ..errors import ConfigError
 from ..replay.drafters import DEFAULT_CAPACITY, DRAFTERS
 from ..replay.formats import read
+from ..replay.options import Options, Shape
 from ..replay.report import further
 from ..replay.results import document, run, write_json
-from ..replay.simulator import Options, Shape
 from ..replay.tokenizer import decoder
 from ..replay.trace import Trace
 from . import report as reports

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from ..errors import ConfigError
+from ..replay.options import Shape
 from ..replay.results import write_json
-from ..replay.simulator import Shape
 from ..replay.trace import Trace
 from ..replay.tune import AtBatch, Tuned
 from ..replay.tune import tune as search

@@ -2,11 +2,13 @@
 
 from ..drafting.budget import Budget, Plan
 from ..drafting.cost import CostModel
+from .counts import Counts
 from .drafters import DRAFTERS, Facts, build
 from .formats import read, write
 from .inspection import inspect
+from .options import Options
 from .results import document, run, write_json
-from .simulator import Counts, Options, simulate
+from .simulator import simulate
 from .trace import Labels, Ragged, Trace
 from .tune import Tuned, tune
 from .verify import Verified, verify

@@ -22,7 +22,7 @@ from ..kernels.verify import (
     UNJUDGED,
     VERIFIED,
 )
-from .simulator import PLAIN_MS, STEP_MS, Counts
+from .counts import PLAIN_MS, STEP_MS, Counts
 from .trace import Int64, Labels, Trace
 
 #: Resamples behind an interval.

@@ -15,11 +15,13 @@ from ..caches.base import Cache
 from ..drafting.cost_file import parse
 from ..errors import TraceError
 from . import metrics
+from .counts import Counts
 from .drafters import DEFAULT_CAPACITY, RECORDED, Facts, build
 from .files import replacing
+from .options import Options
 from .recorded import as_read, replay_recorded
 from .reproduction import calibrated
-from .simulator import Counts, Options, simulate
+from .simulator import simulate
 from .trace import Labels, Ragged, Trace
 
 SCHEMA = "ngramspec.replay/1"

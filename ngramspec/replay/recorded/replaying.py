@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ...caches.base import Cache
+from ..counts import Counts
 from ..drafters import Facts
 from ..metrics import ratio
-from ..simulator import Counts, Options, simulate
+from ..options import Options
+from ..simulator import simulate
 from ..trace import Trace
 from .cache import RecordedDrafts
 from .steps import recorded_steps

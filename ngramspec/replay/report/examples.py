@@ -14,7 +14,8 @@ from ...drafting.budget import Budget
 from ...drafting.cost_file import parse
 from ...kernels.verify import EMITTED, STEPS
 from ..drafters import Facts, build
-from ..simulator import Options, simulate
+from ..options import Options
+from ..simulator import simulate
 from ..trace import Int32, Int64, Trace
 from ..verify import verify
 

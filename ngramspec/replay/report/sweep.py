@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...drafting.budget import Budget
 from ...drafting.cost import CostModel
-from ..simulator import Options
+from ..options import Options
 from ..trace import Trace
 
 #: Most tokens drafted a step.

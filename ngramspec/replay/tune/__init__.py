@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from ...drafting.cost import CostModel
 from ...errors import ConfigError, TraceError
-from ..simulator import Shape
+from ..options import Shape
 from ..splitting import split
 from ..trace import Trace
 from ..verify import output_ends

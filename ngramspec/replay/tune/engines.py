@@ -12,7 +12,7 @@ from ...drafting.budget import Budget
 from ...drafting.cost import CostModel
 from ...errors import ConfigError
 from ..drafters import DEFAULT_CAPACITY
-from ..simulator import Options, Shape
+from ..options import Options, Shape
 from .space import Setting, Space, Values
 
 

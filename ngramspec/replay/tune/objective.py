@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from ...drafting.cost import CostModel
 from ...kernels.verify import EMITTED, STEPS
 from .. import metrics
+from ..counts import PLAIN_MS, STEP_MS, Counts
 from ..drafters import Facts, build
+from ..options import Shape
 from ..results import compile_kernels
-from ..simulator import PLAIN_MS, STEP_MS, Counts, Shape, simulate
+from ..simulator import simulate
 from ..trace import Trace
 from .engines import engine
 from .space import Values
