@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="first requests of each trace only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(), "limit": options.limit, "variants": {}}
+    results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "limit": options.limit, "variants": {}}
     for variant in VARIANTS:
         rows = {}
         for trace in options.traces or [None]:

@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     options = parser.parse_args()
     named = [Path(p) for p in os.environ.get("NGRAMSPEC_TRACES", "").split(os.pathsep) if p]
-    results: dict[str, Any] = {"machine": machine(), "limit": options.limit, "traces": {}}
+    results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "limit": options.limit, "traces": {}}
     for path in [None, *options.traces, *named]:
         trace = sample("test") if path is None else read(path)
         if options.limit and path is not None:

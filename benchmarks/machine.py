@@ -31,7 +31,6 @@ def machine(*packages: str) -> dict[str, Any]:
         "load_average": [round(x, 1) for x in os.getloadavg()],
         "python": platform.python_version(),
         "versions": versions,
-        "kind": "measured-cpu",
     }
 
 

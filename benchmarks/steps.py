@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the minimum counts (default 3)")
     options = parser.parse_args()
-    results: dict[str, Any] = {"machine": machine(), "caches": {}, "context": {}}
+    results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "caches": {}, "context": {}}
     for name in CACHES:
         step_us(name, 1, 2, 1)  # compile
         entry: dict[str, Any] = {**memory(name), **insert_us(name, options.runs), "steps": []}
