@@ -10,8 +10,6 @@ from ngramspec.engines.sglang.contract import mismatches
 from ngramspec.engines.sglang.mask import full_mask
 from ngramspec.kernels.rows import fill_rows
 
-pytestmark = pytest.mark.filterwarnings("default")  # of torch and SGLang at import
-
 N_ROWS = 6
 TREES = [[], [-1], [-1, 0, 1, 2, 3], [-1, -1, 0, 1, 2], [-1, 0, 0, -1, 3]]
 
