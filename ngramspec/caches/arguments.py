@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -57,11 +58,17 @@ def as_int32(array: Any, name: str) -> Int32:
 def a_row(value: int | Int32, name: str, n: int) -> Int32:
     """One value a row, int32[n]: `value` itself, or an integer for every row."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return np.full(n, max(-1, min(int(value), 2**31 - 1)), np.int32)
+        return _filled(max(-1, min(int(value), 2**31 - 1)), n)
     values = as_int32(value, name)
     if len(values) < n:
         raise ConfigError(f"{name}: got {len(values)} values, need {n}, one a slot")
     return values
+
+
+@lru_cache(maxsize=256)
+def _filled(value: int, n: int) -> Int32:
+    """`value`, n times. Kept, as a step of one request would spend a tenth of its time on it; nobody writes to it."""
+    return np.full(n, value, np.int32)
 
 
 def enough_rows(out: DraftBatch, n: int) -> None:
