@@ -10,7 +10,7 @@ from ngramspec.replay import Labels, Ragged, Trace, verify
 
 
 def make_trace(rows, name="made"):
-    """A trace from dicts with `prompt`, `output` and optionally session, turn, finish, eos, category."""
+    """A trace from dicts with `prompt`, `output` and optionally session, turn, finish, eos, category, arrival."""
     none = Labels.of([None] * len(rows))
     return Trace(
         name=name,
@@ -19,7 +19,7 @@ def make_trace(rows, name="made"):
         output=Ragged.of([row["output"] for row in rows]),
         session=Labels.of(row.get("session") for row in rows),
         turn=np.array([row.get("turn", -1) for row in rows], np.int32),
-        arrival=np.full(len(rows), np.nan),
+        arrival=np.array([row.get("arrival", np.nan) for row in rows], np.float64),
         finish_reason=Labels.of(row.get("finish") for row in rows),
         category=Labels.of(row.get("category") for row in rows),
         eos=Ragged.of([row.get("eos", []) for row in rows]),
@@ -57,14 +57,22 @@ class NaiveLookup:
     def begin(self, request_id, prompt, *, session=None, tenant=None, share="outputs", max_tokens=None):
         assert request_id not in self.running
         slot = min(set(range(len(self.running) + 1)) - {r["slot"] for r in self.running.values()})
-        text = [int(token) for token in prompt]
+        text, left = [], [int(token) for token in prompt]
         before = self.sessions.setdefault(session, []) if session is not None else []
-        self.running[request_id] = {"slot": slot, "text": text, "before": list(before)}
+        self.running[request_id] = {"slot": slot, "text": text, "left": left, "before": list(before)}
         before.append(text)
         if share != "none":
-            self.outputs.append((text, len(text) if share == "outputs" else 0))
+            self.outputs.append((text, len(left) if share == "outputs" else 0))
         self.calls["begin"] += 1
+        self.ingest(request_id, max_tokens)
         return slot
+
+    def ingest(self, request_id, max_tokens=None):
+        request = self.running[request_id]
+        n = len(request["left"]) if max_tokens is None else max_tokens
+        request["text"] += request["left"][:n]
+        request["left"] = request["left"][n:]
+        return len(request["left"])
 
     def draft(self, request_id, *, max_draft, topology="tree", min_prob=0.0, remaining=None):
         request = self.running[request_id]
@@ -108,6 +116,7 @@ class NaiveLookup:
         )
 
     def accept(self, request_id, tokens):
+        assert self.running[request_id]["left"] == []
         self.running[request_id]["text"] += [int(token) for token in tokens]
         self.calls["accept"] += 1
 

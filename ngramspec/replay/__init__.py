@@ -8,6 +8,7 @@ from .formats import read, write
 from .inspection import inspect
 from .options import Options
 from .results import document, run, write_json
+from .serving.settings import Serving
 from .simulator import simulate
 from .trace import Labels, Ragged, Trace
 from .tune import Tuned, tune
@@ -23,6 +24,7 @@ __all__ = [
     "Options",
     "Plan",
     "Ragged",
+    "Serving",
     "Trace",
     "Tuned",
     "Verified",

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..draft import Reason, Source
 from ..kernels.verify import N_BINS, N_COUNTS
+from .serving.timeline import Served
 from .trace import Int64
 
 #: Columns of `per_row_ms`: modelled time of the steps, and of decoding the same tokens without speculation.
@@ -41,6 +42,8 @@ class Counts:
         Steps of the engine, each of the whole batch.
     draft_ns, accept_ns, ingest_ns : int
         Time in the drafter's calls: drafting, accepting, beginning requests.
+    served : Served, optional
+        What happened when, where requests were served in modelled time.
     """
 
     per_row: Int64
@@ -56,6 +59,7 @@ class Counts:
     draft_ns: int = 0
     accept_ns: int = 0
     ingest_ns: int = 0
+    served: Served | None = None
 
     @classmethod
     def zeros(cls, n_rows: int, max_draft: int) -> Counts:

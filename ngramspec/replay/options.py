@@ -10,6 +10,7 @@ from ..draft import Topology
 from ..drafting.budget import Budget
 from ..drafting.cost import CostModel
 from ..errors import ConfigError
+from .serving.settings import Serving
 
 #: What an engine verifies in one step: every draft as it is; chains as they are; the same width for every request.
 Shape = Literal["ideal", "vllm", "sglang"]
@@ -47,6 +48,9 @@ class Options:
         Shortens each step's drafts to what is worth verifying. None: all that was drafted is verified.
     cost : CostModel, optional
         Step times behind a modelled speed-up. None: those of `budget`, if it has any.
+    serving : Serving, optional
+        Requests arrive at modelled times, prompts are prefilled in steps that take time, and `concurrency` is the
+        largest batch. Needs step times. None: always so many requests, and prompts are prefilled in no time.
 
     Raises
     ------
@@ -66,6 +70,7 @@ class Options:
     shape: Shape = "ideal"
     budget: Budget | None = None
     cost: CostModel | None = None
+    serving: Serving | None = None
 
     def __post_init__(self) -> None:
         topology = Topology.parse(self.topology)
@@ -94,6 +99,15 @@ class Options:
                 f"budget: shape {self.shape!r} verifies {uniform}; take uniform_width={self.shape == 'sglang'}"
             )
 
+        if self.serving is not None:
+            if self.step_cost is None:
+                raise ConfigError("serving: needs step times, by which its clock advances; give cost")
+            if self.serving.charges and self.step_cost.exposed_us:
+                raise ConfigError(
+                    f"serving: charges draft_us, accept_us or ingest_us, and cost charges exposed_us="
+                    f"{self.step_cost.exposed_us:g} for the same; give one of them"
+                )
+
     @property
     def plan(self) -> Budget | None:
         """The budget applied to each step; a shape of uniform width has one even where none was asked for."""
@@ -107,10 +121,12 @@ class Options:
         return self.cost if self.cost is not None or self.budget is None else self.budget.cost
 
     def describe(self) -> dict[str, Any]:
-        """Settings as JSON can hold them; `cost` and `budget` only where there are any."""
+        """Settings as JSON can hold them; `cost`, `budget` and `serving` only where there are any."""
         found = {item.name: getattr(self, item.name) for item in fields(self)}
         found |= {
             "budget": self.budget and self.budget.describe(),
             "cost": self.step_cost and self.step_cost.describe(),
+            "serving": self.serving and self.serving.describe(),
         }
-        return {name: value for name, value in found.items() if value is not None or name not in ("budget", "cost")}
+        optional = ("budget", "cost", "serving")
+        return {name: value for name, value in found.items() if value is not None or name not in optional}

@@ -21,6 +21,7 @@ from .counts import PLAIN_MS, STEP_MS, Counts
 from .options import Options
 from .plain import plain_ms
 from .schedule import Schedule
+from .serving.loop import serve
 from .trace import Trace
 from .verify import output_ends
 
@@ -44,6 +45,8 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
     Counts
         The same for the same inputs, times apart.
     """
+    if options.serving is not None:
+        return serve(trace, cache, options, on_progress)
     # Kernels see one array type only: writable, contiguous.
     outputs, prompts = np.array(trace.output.tokens), np.array(trace.prompt.tokens)
     starts = trace.output.offsets.tolist()

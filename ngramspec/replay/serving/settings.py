@@ -1,0 +1,90 @@
+"""How requests arrive, what of them a step computes, and what of the drafter's time a step takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+from ...drafting.cost_points import not_negative, positive
+from ...errors import ConfigError
+
+Arrivals = Literal["closed", "trace", "poisson"]
+
+#: Prompt tokens that a step prefills at most, as engines on large GPUs have it by default.
+PREFILL_CHUNK = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Settings of a simulated server; the largest batch is `Options.concurrency`.
+
+    Parameters
+    ----------
+    arrivals : {"closed", "trace", "poisson"}
+        `closed`: the next request is sent when there is room for it. `trace`: at recorded time stamps. `poisson`: at
+        `rate`, in file order. A later turn is not sent before the earlier one has ended.
+    rate : float, optional
+        Requests a second, for `poisson`, which needs it.
+    speed : float
+        For `trace`: recorded time passes so many times faster. 2.0 doubles the load.
+    seed : int
+        For `poisson`: seed of the arrivals.
+    prefill_chunk : int
+        Most prompt tokens that a step computes, over all requests. They share the step with decoding requests, except
+        in shape `"sglang"`, where steps that prefill do nothing else and go first.
+    prefix_cache : bool
+        What a prompt repeats of the text of its session's earlier turn is in the KV cache still, and not computed.
+    draft_us, accept_us, ingest_us : float
+        Charged to each step: µs a decoding request, an emitted token, and a prompt token. They take the place of the
+        cost model's `exposed_us`. Constants, because a measured clock would decide which request sees what.
+    overlap : bool
+        Learning what the last step emitted, and ingesting prompts, run while the model does: of their time only what
+        is longer than the model's counts. Drafting is never hidden: a step waits for its drafts.
+
+    Raises
+    ------
+    ConfigError
+        A value is outside what is allowed, missing, or would have no effect.
+    """
+
+    arrivals: Arrivals = "closed"
+    rate: float | None = None
+    speed: float = 1.0
+    seed: int = 0
+    prefill_chunk: int = PREFILL_CHUNK
+    prefix_cache: bool = True
+    draft_us: float = 0.0
+    accept_us: float = 0.0
+    ingest_us: float = 0.0
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        if self.arrivals not in get_args(Arrivals):
+            raise ConfigError(f"arrivals: got {self.arrivals!r}, allowed {', '.join(get_args(Arrivals))}")
+        if (self.rate is None) == (self.arrivals == "poisson"):
+            what = "missing, arrivals 'poisson' needs it" if self.rate is None else "has no effect without 'poisson'"
+            raise ConfigError(f"rate: {what}")
+        if self.rate is not None:
+            positive(self.rate, "rate")
+        positive(self.speed, "speed")
+        if self.speed != 1.0 and self.arrivals != "trace":
+            raise ConfigError(f"speed: has no effect with arrivals {self.arrivals!r}, leave it out")
+        if self.seed < 0:
+            raise ConfigError(f"seed: got {self.seed}, allowed integers from 0")
+        if not 1 <= self.prefill_chunk <= 2**24:
+            raise ConfigError(f"prefill_chunk: got {self.prefill_chunk}, allowed 1 to {2**24} tokens")
+        for name in ("draft_us", "accept_us", "ingest_us"):
+            not_negative(getattr(self, name), name)
+
+    @property
+    def charges(self) -> bool:
+        """Whether any of the drafter's time is charged."""
+        return bool(self.draft_us or self.accept_us or self.ingest_us)
+
+    def charging(self, draft_us: float = 0.0, accept_us: float = 0.0, ingest_us: float = 0.0) -> Serving:
+        """The same server with other times of the drafter."""
+        return replace(self, draft_us=draft_us, accept_us=accept_us, ingest_us=ingest_us)
+
+    def describe(self) -> dict[str, Any]:
+        """Settings as JSON can hold them."""
+        return asdict(self)
