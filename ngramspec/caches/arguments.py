@@ -14,6 +14,8 @@ from ..errors import ConfigError
 from ..kernels.limits import bad_span
 from .base import Int32, Tokens
 
+_INT32, _CONTIGUOUS = np.dtype(np.int32), (4,)
+
 
 def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
     """Token ids as a contiguous int32 array, which may be the caller's own."""
@@ -49,6 +51,9 @@ def probability(value: float, name: str) -> float:
 
 def as_int32(array: Any, name: str) -> Int32:
     """`array`, int32 of one dimension and contiguous, as kernels take it; never a converted copy."""
+    # Seven arrays a step pass here, nearly all of them like this.
+    if type(array) is np.ndarray and array.dtype is _INT32 and array.strides == _CONTIGUOUS:
+        return array
     if not isinstance(array, np.ndarray) or array.dtype != np.int32 or array.ndim != 1:
         got = f"{array.dtype} of {array.ndim}" if isinstance(array, np.ndarray) else type(array).__name__
         raise ConfigError(f"{name}: must be int32 of one dimension, got {got}")

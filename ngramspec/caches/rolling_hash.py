@@ -35,6 +35,7 @@ class RollingHashCache(SessionCache):
         super().__init__(config, buffer)
         self._shared = self.arena.header("shared")
         self._w = np.zeros(W_SIZE, np.int32)
+        self._context = self._w[W_CONTEXT:]
         self._g = np.zeros(G_SIZE, np.int32)
         self._t = np.zeros((TREE_ROWS, 65), np.int32)
 
@@ -49,10 +50,10 @@ class RollingHashCache(SessionCache):
         return self._requests, self._own, self._shared, header, self._m, mem
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
-        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w[W_CONTEXT:])
+        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._context)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
-        hash_draft.accept_batch(*self._state, slots, tokens, offsets, self._w[W_CONTEXT:])
+        hash_draft.accept_batch(*self._state, slots, tokens, offsets, self._context)
 
     def _truncate_row(self, row: int, n_tokens: int) -> None:
         hash_draft.truncate(*self._state, row, n_tokens)
