@@ -48,7 +48,7 @@ test: lint
 	NUMBA_DISABLE_JIT=1 $(PYTEST) -n 2 --dist worksteal -m jit_off
 ifneq ($(NATIVE),)
 	$(PY) -m ngramspec native build
-	$(PYTEST) -m native
+	$(PYTEST) -n 2 --dist worksteal -m native
 endif
 
 # SGLang has no CPU build: its wheel without dependencies, what of those runs on a CPU, and tests/sglang/stand_in.

@@ -25,5 +25,9 @@ class EngineContractError(NgramSpecError):
     """An engine differs from the version an adapter was written for."""
 
 
+class NativeError(NgramSpecError):
+    """The C core cannot be compiled, loaded or asked for this."""
+
+
 class ServerError(NgramSpecError):
     """An inference server cannot be reached, refuses, or does not answer as it should."""

@@ -11,12 +11,12 @@ from tests.sources import PACKAGE, imports, modules
 LAYERS = (
     ("errors", "_jit"),
     ("config", "arena", "draft"),
-    ("kernels",),
+    ("kernels", "native"),
     ("caches",),
     ("snapshot",),
     ("drafting", "baselines"),
     ("",),  # the package itself: public names of the layers below
-    ("replay", "engines", "native"),
+    ("replay", "engines"),
     ("cli",),
     ("__main__",),
 )

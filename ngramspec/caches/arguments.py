@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -82,12 +82,26 @@ def enough_rows(out: DraftBatch, n: int) -> None:
         raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
 
 
-def spans(tokens: Int32, offsets: Int32, n: int) -> tuple[Int32, Int32]:
-    """Tokens and offsets of a batch of `n`, every span within the tokens."""
+def spans(
+    tokens: Int32, offsets: Int32, n: int, find_bad: Callable[[Int32, int, int], int] = bad_span
+) -> tuple[Int32, Int32]:
+    """Tokens and offsets of a batch of `n`, every span within the tokens.
+
+    Parameters
+    ----------
+    tokens : int32[n_tokens]
+        Tokens, one request after the other.
+    offsets : int32[n + 1]
+        Where each request's tokens start.
+    n : int
+        Requests.
+    find_bad : callable
+        `bad_span`, or the C core's.
+    """
     tokens, offsets = as_int32(tokens, "tokens"), as_int32(offsets, "offsets")
     if len(offsets) < n + 1:
         raise ConfigError(f"offsets: got {len(offsets)} values, need {n + 1}, one a slot and the end")
-    bad = int(bad_span(offsets, n, len(tokens)))
+    bad = int(find_bad(offsets, n, len(tokens)))
     if bad >= 0:
         raise ConfigError(
             f"offsets[{bad}]: got a span from {int(offsets[bad])} to {int(offsets[bad + 1])}; "

@@ -13,6 +13,7 @@ from ..draft import DraftBatch
 from ..kernels import hash_draft
 from ..kernels.evidence import C_CLASS, C_LENGTH, G_SIZE, W_CONTEXT, W_SIZE, gather
 from ..kernels.tree import TREE_ROWS
+from ..native import Engine
 from .base import Int32
 from .integrity import check_store
 from .sessions import SessionCache
@@ -27,12 +28,16 @@ class RollingHashCache(SessionCache):
         Sizes and limits.
     buffer : uint8[config.nbytes], optional
         A state to attach to; None starts empty.
+    engine : {"numba", "native"}, optional
+        What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
     """
 
     name: ClassVar[str] = "rolling-hash"
 
-    def __init__(self, config: HashConfig, buffer: NDArray[np.uint8] | None = None) -> None:
-        super().__init__(config, buffer)
+    def __init__(
+        self, config: HashConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
+    ) -> None:
+        super().__init__(config, buffer, engine)
         self._shared = self.arena.header("shared")
         self._w = np.zeros(W_SIZE, np.int32)
         self._context = self._w[W_CONTEXT:]

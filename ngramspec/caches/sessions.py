@@ -39,8 +39,10 @@ from ..arena import (
 from ..config import CacheConfig
 from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
-from ..kernels.limits import bad_slot, count_drafts
+from ..kernels.limits import bad_slot, bad_span, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
+from ..native import Engine, choose
+from ..native.core import Core
 from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, spans
 from .base import Int32, Share, Tokens
 
@@ -48,13 +50,20 @@ _SHARES = {"none": SHARE_NONE, "outputs": SHARE_OUTPUTS, "all": SHARE_ALL}
 
 
 class SessionCache:
-    """Base of the caches over an arena: lifecycle, validation and counters; kernels are the subclasses' part."""
+    """Base of the caches over an arena: lifecycle, validation and counters; kernels are the subclasses' part.
+
+    With the engine `"native"` the C core does what kernels do with `"numba"`, on the same bytes.
+    """
 
     name: ClassVar[str] = ""
 
-    def __init__(self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None) -> None:
+    def __init__(
+        self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
+    ) -> None:
         self.config = config
+        self.engine: Engine = choose(engine)
         self.arena = Arena(config.components(), config.digest, buffer)
+        self._core = Core(config, self.arena) if self.engine == "native" else None
         self._m = self.arena.mem
         self._requests = self.arena.header("requests")
         self._own = self.arena.header("own")
@@ -118,10 +127,8 @@ class SessionCache:
         tenant_key = tenant or ""
         row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
         if row < 0:
-            row = int(take_row(self._requests, self._own, self._m))
-        lo, hi = _key(tenant_key)
-        self._before_begin(row, keep)
-        begin_row(self._requests, self._own, self._m, row, keep, len(tokens), _SHARES[share], lo, hi)
+            row = self._take_row()
+        self._begin_row(row, keep, len(tokens), _SHARES[share], *_key(tenant_key))
         self._rows[request_id] = row
         self._names[row] = (tenant_key, session)
         self._remember_text(tokens, row, session, tenant_key)
@@ -136,8 +143,11 @@ class SessionCache:
         if waiting is None:
             return 0
         piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0)]
-        self._ingest_row(row, piece)
-        self._requests[R_TOKENS_IN] += len(piece)
+        if self._core is not None:
+            self._core.ingest(row, piece)
+        else:
+            self._ingest_row(row, piece)
+            self._requests[R_TOKENS_IN] += len(piece)
         left = waiting[len(piece) :]
         if len(left):
             self._pending[row] = left
@@ -176,7 +186,10 @@ class SessionCache:
         length = self._field(row, T_LENGTH)
         if not 0 <= n_tokens <= length:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {length} tokens")
-        self._truncate_row(row, n_tokens)
+        if self._core is not None:
+            self._core.truncate(row, n_tokens)
+        else:
+            self._truncate_row(row, n_tokens)
 
     def finish(self, request_id: str) -> None:
         """End a request; see `Cache.finish`."""
@@ -187,7 +200,10 @@ class SessionCache:
         serial = self._field(row, T_SERIAL)
         if session is not None:
             self._sessions[tenant, session] = (row, serial)
-        self._finish_row(row)
+        if self._core is not None:
+            self._core.finish(row)
+        else:
+            self._finish_row(row)
 
     def draft_batch(
         self,
@@ -204,18 +220,24 @@ class SessionCache:
         enough_rows(out, n)
         most, left = a_row(max_draft, "max_draft", n), a_row(-1 if remaining is None else remaining, "remaining", n)
         chain, min_q30 = Topology.parse(topology) is Topology.CHAIN, int(probability(min_prob, "min_prob") * ONE_Q30)
-        self._draft_rows(slots, out, most, left, chain, min_q30)
-        count_drafts(self._requests, out.reason, n)
+        if self._core is not None:
+            self._core.draft(slots, out, most, left, chain, min_q30)
+        else:
+            self._draft_rows(slots, out, most, left, chain, min_q30)
+            count_drafts(self._requests, out.reason, n)
 
     def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append emitted tokens of every slot in one compiled call; see `Cache.accept_batch`."""
         n = self._check_slots(slots)
-        tokens, offsets = spans(tokens, offsets, n)
+        tokens, offsets = spans(tokens, offsets, n, bad_span if self._core is None else self._core.bad_span)
         if self._pending:
             for request_id, row in self._rows.items():
                 if row in self._pending and (slots == row).any():
                     self.ingest(request_id)
-        self._accept_rows(slots, tokens, offsets)
+        if self._core is not None:
+            self._core.accept(slots, tokens, offsets)
+        else:
+            self._accept_rows(slots, tokens, offsets)
 
     def reset(self) -> None:
         """Forget everything, running requests included."""
@@ -257,8 +279,32 @@ class SessionCache:
         except KeyError:
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
+    def _take_row(self) -> int:
+        if self._core is not None:
+            return self._core.take_row()
+        return int(take_row(self._requests, self._own, self._m))
+
+    def _begin_row(self, row: int, keep: int, n_prompt: int, share: int, lo: int, hi: int) -> None:
+        if self._core is not None:
+            self._core.begin_row(row, keep, n_prompt, share, lo, hi)
+            return
+        self._before_begin(row, keep)
+        begin_row(self._requests, self._own, self._m, row, keep, n_prompt, share, lo, hi)
+
+    def _common_prefix(self, row: int, tokens: Int32) -> int:
+        if self._core is not None:
+            return self._core.common_prefix(row, tokens)
+        return int(common_prefix(self._requests, self._own, self._m, row, tokens))
+
+    def _hashes(self, tokens: Int32) -> NDArray[np.int64]:
+        """Hash of the first 1, 2, ... whole blocks of `tokens`."""
+        hashes = np.zeros(len(tokens) // BLOCK, np.int64)
+        (block_hashes if self._core is None else self._core.block_hashes)(tokens, hashes)
+        return hashes
+
     def _check_slots(self, slots: Int32) -> int:
-        bad = bad_slot(self._requests, self._m, as_int32(slots, "slots"))
+        rows = as_int32(slots, "slots")
+        bad = bad_slot(self._requests, self._m, rows) if self._core is None else self._core.bad_slot(rows)
         if bad >= 0:
             raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
         return len(slots)
@@ -270,10 +316,10 @@ class SessionCache:
             if found is None or not self._is_idle(*found):
                 self._sessions.pop((tenant, session), None)
                 return -1, 0
-            return found[0], int(common_prefix(self._requests, self._own, self._m, found[0], tokens))
+            return found[0], self._common_prefix(found[0], tokens)
         if share == SHARE_NONE:
             return -1, 0
-        hashes = _hashes(tokens)
+        hashes = self._hashes(tokens)
         for n in range(len(hashes), 0, -1):
             found = self._by_text.get((tenant, n, int(hashes[n - 1])))
             if found is None:
@@ -283,7 +329,7 @@ class SessionCache:
                 if not self._is_idle(row, serial) and self._field(row, T_SERIAL) != serial:
                     del self._by_text[tenant, n, int(hashes[n - 1])]
                 continue
-            keep = int(common_prefix(self._requests, self._own, self._m, row, tokens))
+            keep = self._common_prefix(row, tokens)
             if keep >= self._field(row, T_PROMPT):
                 return row, keep
         return -1, 0
@@ -291,7 +337,7 @@ class SessionCache:
     def _remember_text(self, tokens: Int32, row: int, session: str | None, tenant: str) -> None:
         if session is not None or len(tokens) < BLOCK:
             return
-        hashes = _hashes(tokens)
+        hashes = self._hashes(tokens)
         self._by_text[tenant, len(hashes), int(hashes[-1])] = (row, self._field(row, T_SERIAL))
         if len(self._by_text) > 4 * self.config.n_rows:  # entries of rows that were reused since
             self._by_text = {k: v for k, v in self._by_text.items() if self._field(v[0], T_SERIAL) == v[1]}
@@ -316,10 +362,3 @@ def _key(name: str) -> tuple[int, int]:
     """64 bits of a tenant's name as two int32; the same in every process."""
     lo, hi = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), np.int32)
     return int(lo), int(hi)
-
-
-def _hashes(tokens: Int32) -> NDArray[np.int64]:
-    """Hash of the first 1, 2, ... whole blocks of `tokens`."""
-    hashes = np.zeros(len(tokens) // BLOCK, np.int64)
-    block_hashes(tokens, hashes)
-    return hashes

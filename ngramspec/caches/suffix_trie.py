@@ -31,6 +31,7 @@ from ..kernels import trie_draft, trie_rows
 from ..kernels.requests import own_tail
 from ..kernels.tree import TREE_ROWS
 from ..kernels.trie import at
+from ..native import Engine
 from .base import Int32
 from .integrity import check_store
 from .sessions import SessionCache
@@ -46,13 +47,17 @@ class SuffixTrieCache(SessionCache):
         Sizes and limits.
     buffer : uint8[config.nbytes], optional
         A state to attach to; None starts empty.
+    engine : {"numba", "native"}, optional
+        What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
     """
 
     name: ClassVar[str] = "suffix-trie"
     config: TrieConfig
 
-    def __init__(self, config: TrieConfig, buffer: NDArray[np.uint8] | None = None) -> None:
-        super().__init__(config, buffer)
+    def __init__(
+        self, config: TrieConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
+    ) -> None:
+        super().__init__(config, buffer, engine)
         self._trie = self.arena.header("trie")
         self._context = np.zeros(config.depth, np.int32)
         self._f = np.zeros((trie_draft.F_ROWS, trie_draft.CANDIDATES), np.int64)

@@ -11,6 +11,7 @@ from .breakeven import breakeven
 from .calibrate import calibrate
 from .demo import demo
 from .doctor import doctor
+from .native import build, info
 from .replay import replay
 from .trace import convert, inspect
 from .trace_import import import_
@@ -37,6 +38,10 @@ app.command(epilog=example("ngramspec breakeven --baseline-tps 82 --verify-ms 30
 app.command(epilog=example("ngramspec calibrate --url http://127.0.0.1:30000 -o cost.json"))(calibrate)
 app.command(epilog=example("ngramspec doctor --backend triton --max-running 64"))(doctor)
 app.command(epilog=example("ngramspec tune log.jsonl.gz --engine vllm --cost steps.csv"))(tune)
+native = typer.Typer(no_args_is_help=True, help="Compile the C core, for the engine 'native'.")
+app.add_typer(native, name="native", epilog=example("ngramspec native build"))
+native.command(epilog=example("ngramspec native build"))(build)
+native.command(epilog=example("ngramspec native info"))(info)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)

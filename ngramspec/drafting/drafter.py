@@ -50,6 +50,7 @@ from ..kernels.evidence import (
 from ..kernels.hash_draft import ingest
 from ..kernels.mixer import X_SIZE
 from ..kernels.tree import TREE_ROWS, plant
+from ..native import Engine
 from .prior import fill, prior
 
 
@@ -62,13 +63,17 @@ class Drafter(SessionCache):
         Sizes and limits.
     buffer : uint8[config.nbytes], optional
         A state to attach to; None starts empty.
+    engine : {"numba", "native"}, optional
+        What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
     """
 
     name: ClassVar[str] = "ngramspec"
     config: DrafterConfig
 
-    def __init__(self, config: DrafterConfig, buffer: NDArray[np.uint8] | None = None) -> None:
-        super().__init__(config, buffer)
+    def __init__(
+        self, config: DrafterConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
+    ) -> None:
+        super().__init__(config, buffer, engine)
         self._deferred = config.deferred
         if buffer is None:
             fill(self.arena, prior())

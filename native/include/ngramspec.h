@@ -1,0 +1,246 @@
+/* ngramspec: drafts for speculative decoding from text already seen. C interface.
+ *
+ * NAME
+ *     ngramspec - a cache of token ids that proposes what comes next, over memory that the caller owns
+ *
+ * SYNOPSIS
+ *     ngs_config config = {.struct_size = sizeof config, .kind = NGS_ROLLING_HASH, .vocab_size = 32000, ...};
+ *     void *buffer = calloc(1, ngs_bytes(&config)), *scratch = malloc(ngs_scratch_bytes(&config, 16));
+ *     ngs_cache cache;
+ *     ngs_init(&cache, &config, buffer, ngs_bytes(&config), scratch, ngs_scratch_bytes(&config, 16));
+ *     ngs_begin(&cache, &request, prompt, n_prompt, &slot);
+ *     for (;;) { ngs_draft_batch(...); verify with the model; ngs_accept_batch(...); }
+ *     ngs_finish(&cache, slot);
+ *
+ * DESCRIPTION
+ *     One buffer of fixed size holds everything that is known: text, chains, counts, what was learned. It is the same
+ *     buffer, byte for byte, that the Python package keeps and saves: after the same calls both hold the same bytes and
+ *     give the same drafts. Nothing in it points anywhere, so it may be copied, mapped, shared and saved.
+ *
+ *     The library allocates nothing, keeps nothing, starts no thread, reads no clock and uses no floating point.
+ *     Probabilities are integers of 30 fractional bits ("q30": 1 << 30 is certainty).
+ *
+ *     Requests run in slots, from ngs_begin to ngs_finish. An ended request stays as an idle session, to be gone on
+ *     with, until its room is needed.
+ *
+ * RETURN VALUE
+ *     NGS_OK (0), or a negative ngs_status; ngs_strerror says what it means and what to do. A call that fails for its
+ *     arguments has changed nothing. Sizes are returned as int64_t, negative ones being statuses.
+ *
+ * THREADS
+ *     Calls on one buffer must follow one another. Drafts alone may be made side by side: one ngs_cache with a scratch
+ *     of its own for each thread over the same buffer, each slot in one thread, and NGS_UNCOUNTED drafts counted by
+ *     ngs_count_drafts afterwards. Different buffers have nothing to do with each other.
+ *
+ * LIMITS
+ *     Token ids from 0 to vocab_size - 1 (at most 2**31 - 1 of them); others are placeholders: kept, never matched
+ *     across, never drafted. 65,536 running requests; 2**31 - 2 tokens of text; 2**28 trie nodes.
+ *
+ * COSTS
+ *     Appending a token: O(orders). A draft: O(orders * max_hops) look-ups and O(max_draft) tree nodes, whatever the
+ *     length of the text. ngs_begin looks for a free row among max_requests + max_sessions. Memory: ngs_bytes.
+ */
+#ifndef NGRAMSPEC_H
+#define NGRAMSPEC_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32) && defined(NGS_SHARED)
+#define NGS_API __declspec(dllexport)
+#elif defined(__GNUC__)
+#define NGS_API __attribute__((visibility("default")))
+#else
+#define NGS_API
+#endif
+
+/* Changes whenever a caller must be compiled anew, or the layout of the buffer differs. */
+#define NGS_ABI_VERSION 1
+
+typedef enum ngs_status {
+    NGS_OK = 0,
+    NGS_BAD_ARGUMENT = -1,
+    NGS_BAD_CONFIG = -2,
+    NGS_BAD_BUFFER = -3,
+    NGS_OTHER_STATE = -4,
+    NGS_BAD_SCRATCH = -5,
+    NGS_BAD_SLOT = -6,
+    NGS_FULL = -7,
+    NGS_TOO_WIDE = -8,
+    NGS_DAMAGED_ROWS = -9,
+    NGS_DAMAGED_TEXT = -10,
+    NGS_DAMAGED_COUNTS = -11,
+    NGS_DAMAGED_MIXER = -12,
+    NGS_DAMAGED_OFFERS = -13,
+    NGS_DAMAGED_TRIE = -14,
+    NGS_UNSUPPORTED = -15
+} ngs_status;
+
+/* Which cache: where have we been; what usually follows; both, and learning from every emitted token. */
+typedef enum ngs_kind { NGS_ROLLING_HASH = 1, NGS_SUFFIX_TRIE = 2, NGS_DRAFTER = 3 } ngs_kind;
+
+/* What later requests of the tenant may see of a request. */
+typedef enum ngs_share { NGS_SHARE_NONE = 0, NGS_SHARE_OUTPUTS = 1, NGS_SHARE_ALL = 2 } ngs_share;
+
+/* Why a draft is empty. */
+typedef enum ngs_reason {
+    NGS_DRAFTED = 0,
+    NGS_TOO_SHORT = 1,    /* no token yet, or the prompt is not ingested to its end */
+    NGS_NO_MATCH = 2,     /* nothing known followed this context */
+    NGS_BELOW_MIN = 3,    /* the best candidate's path probability was below the minimum */
+    NGS_BUDGET = 4,       /* max_draft was 0 */
+    NGS_LENGTH_LIMIT = 5  /* `remaining` left no room beside the bonus token */
+} ngs_reason;
+
+/* Flags of ngs_attach and ngs_draft_batch. */
+enum {
+    NGS_TREE = 0,      /* draft a tree */
+    NGS_CHAIN = 1,     /* draft a chain */
+    NGS_UNCOUNTED = 2, /* leave the counters alone, so that other threads may draft too */
+    NGS_TRUSTED = 4    /* attach to a state of this process's own making without ngs_check */
+};
+
+/* Settings; fields that a kind does not have are not read. The same names and defaults as in Python's HashConfig,
+ * TrieConfig and DrafterConfig, but that 0 is no default: give every field of the kind. */
+typedef struct ngs_config {
+    uint32_t struct_size;     /* sizeof(ngs_config) */
+    int32_t kind;             /* ngs_kind */
+    int64_t digest;           /* the caller's own mark of these settings; ngs_attach refuses a state with another one */
+    int64_t capacity_tokens;  /* tokens of text kept, own and shared; at least 32 * (2 * max_requests + 2) */
+    int32_t vocab_size;       /* ids at or above it are placeholders */
+    int32_t n_eos;            /* ids after which a draft stops, at most 16 */
+    int32_t eos_ids[16];
+    int32_t max_requests;     /* 1 to 65,536 */
+    int32_t max_sessions;     /* ended requests kept, 0 to 1,000,000 */
+    /* Rolling hash and drafter. */
+    int32_t n_orders;         /* 1 to 6 */
+    int32_t orders[6];        /* context lengths at which positions are chained, ascending, 1 to max_match */
+    int32_t max_hops;         /* positions visited an order and look-up, 1 to 64 */
+    int32_t max_match;        /* tokens compared backward, 1 to 64 */
+    int32_t shared_percent;   /* share of the capacity for what others may see, 0 to 95 */
+    /* Drafter. */
+    int32_t counted_rows;     /* counted contexts, an even number; about 16 for each shared block of 32 tokens */
+    int32_t deferred;         /* not 0: learn from a step in ngs_settle_batch, or with the next one */
+    /* Suffix trie. */
+    int32_t depth;            /* tokens of a counted context and its follower, 2 to 32 */
+    int32_t max_followers;    /* followers that a draft looks at, 1 to 64 */
+    int32_t max_nodes;        /* at least depth * (depth - 1) / 2 + 3, at most 2**28 */
+} ngs_config;
+
+/* A cache in use: pointers into the caller's buffer and scratch. Filled by ngs_init and ngs_attach, to be changed by
+ * nobody; may be copied and dropped, the state is in the buffer. */
+typedef struct ngs_cache {
+    int32_t kind, deferred, max_requests, max_sessions, width;
+    int64_t *requests, *own, *shared, *counts, *mixer, *offers, *trie, *frozen;
+    int32_t *mem, *frozen_mem, *scratch;
+} ngs_cache;
+
+/* A request to begin. `resume_slot` and `resume_serial` name an idle session to go on with (what ngs_begin returned
+ * for it, and what ngs_serial did before it ended), if it is still there; resume_slot = -1: none. */
+typedef struct ngs_request {
+    uint32_t struct_size; /* sizeof(ngs_request) */
+    int32_t share;        /* ngs_share */
+    uint64_t tenant;      /* nothing crosses tenants */
+    int32_t resume_slot;
+    int32_t resume_serial;
+} ngs_request;
+
+/* Where drafts go: one row of `width` entries a slot; entries from n_draft on are left alone. Every parent comes before
+ * its children, and tokens in falling path probability, so that any prefix is the best draft of its size. */
+typedef struct ngs_drafts {
+    uint32_t struct_size;  /* sizeof(ngs_drafts) */
+    int32_t width;         /* most tokens a slot */
+    int32_t *tokens;       /* [n, width] */
+    int32_t *parents;      /* [n, width], index in the row; -1 is the last committed token */
+    int32_t *path_q30;     /* [n, width], probability that the whole path down to the token is emitted */
+    int8_t *sources;       /* [n, width], 1 own text, 2 shared, 3 counts, 4 frozen */
+    int32_t *n_draft;      /* [n] */
+    int32_t *match_length; /* [n], tokens of context behind the draft */
+    int32_t *reason;       /* [n], ngs_reason */
+} ngs_drafts;
+
+/* ---- Sizes and versions ------------------------------------------------------------------------------------------ */
+
+NGS_API int32_t ngs_abi_version(void);
+
+/* What a status means and what to do; never NULL. */
+NGS_API const char *ngs_strerror(int32_t status);
+
+/* Bytes of a cache's state, or a negative status. */
+NGS_API int64_t ngs_bytes(const ngs_config *config);
+
+/* Bytes of scratch for drafts of up to `max_draft` tokens (1 to 65,536) a slot, or a negative status. */
+NGS_API int64_t ngs_scratch_bytes(const ngs_config *config, int32_t max_draft);
+
+/* ---- Opening ----------------------------------------------------------------------------------------------------- */
+
+/* Make an empty cache in `buffer` (aligned to 8, exactly ngs_bytes long, overwritten); `scratch` (aligned to 4) decides
+ * how wide drafts may be. A drafter starts without a prior: see ngs_set_prior. */
+NGS_API int32_t ngs_init(ngs_cache *cache, const ngs_config *config, void *buffer, int64_t nbytes, void *scratch,
+                         int64_t scratch_nbytes);
+
+/* Open a state that is there already. Its layout, settings and digest must be the configuration's; unless
+ * NGS_TRUSTED is given every number in it is checked as by ngs_check, so that no call can leave the buffer. */
+NGS_API int32_t ngs_attach(ngs_cache *cache, const ngs_config *config, void *buffer, int64_t nbytes, void *scratch,
+                           int64_t scratch_nbytes, int32_t flags);
+
+/* Check everything that the functions here rely on, in O(state); changes nothing. */
+NGS_API int32_t ngs_check(const ngs_cache *cache);
+
+/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+
+/* Start a request and ingest its prompt; `slot` receives its number, valid until ngs_finish. */
+NGS_API int32_t ngs_begin(ngs_cache *cache, const ngs_request *request, const int32_t *prompt, int64_t n_prompt,
+                          int32_t *slot);
+
+/* The parts of ngs_begin, for callers that ingest a prompt piece by piece or look for sessions by themselves: a free
+ * row (or that of the idle session used least recently; NGS_FULL when all run); how many tokens an idle row's text
+ * shares with a prompt; the start of a request of `n_prompt` tokens in a row that keeps `n_keep` of them; and appending
+ * prompt tokens to it. */
+NGS_API int32_t ngs_take_row(ngs_cache *cache);
+NGS_API int64_t ngs_common_prefix(const ngs_cache *cache, int32_t row, const int32_t *tokens, int64_t n_tokens);
+NGS_API int32_t ngs_begin_row(ngs_cache *cache, int32_t row, int64_t n_keep, int64_t n_prompt, int32_t share,
+                              uint64_t tenant);
+NGS_API int32_t ngs_ingest(ngs_cache *cache, int32_t slot, const int32_t *tokens, int64_t n_tokens);
+
+/* Serial of a running request, to go on with its session later; negative: a status. */
+NGS_API int32_t ngs_serial(const ngs_cache *cache, int32_t slot);
+
+/* Draft for `n` slots, each at most once, into `out`. `max_draft` [n]: most tokens a slot, capped at out->width and at
+ * what the scratch was made for. `remaining` [n] or NULL: tokens that a request may still emit, negative: unknown.
+ * `min_path_q30`: leave out what is less probable. `flags`: NGS_TREE or NGS_CHAIN, NGS_UNCOUNTED. */
+NGS_API int32_t ngs_draft_batch(ngs_cache *cache, const int32_t *slots, int32_t n, const int32_t *max_draft,
+                                const int32_t *remaining, int32_t min_path_q30, int32_t flags, const ngs_drafts *out);
+
+/* Index of the first of `n` slots that no running request has, of the first span that does not lie within the tokens;
+ * -1: all are fine. */
+NGS_API int32_t ngs_bad_slot(const ngs_cache *cache, const int32_t *slots, int32_t n);
+NGS_API int32_t ngs_bad_span(const int32_t *offsets, int32_t n, int64_t n_tokens);
+
+/* Hash of the first 1, 2, ... blocks of 32 tokens, into `hashes` [n_tokens / 32]: a key by which to find an ended
+ * request whose text a prompt repeats. */
+NGS_API void ngs_block_hashes(const int32_t *tokens, int64_t n_tokens, int64_t *hashes);
+
+/* Count `n` drafts made with NGS_UNCOUNTED. */
+NGS_API int32_t ngs_count_drafts(ngs_cache *cache, const int32_t *reason, int32_t n);
+
+/* Append emitted tokens (accepted drafts and the bonus token): tokens[offsets[i]] to tokens[offsets[i + 1] - 1] to
+ * slots[i]. An empty span says that nothing of the last draft was right and nothing was emitted: the same first tokens
+ * are not offered again before progress. */
+NGS_API int32_t ngs_accept_batch(ngs_cache *cache, const int32_t *slots, int32_t n, const int32_t *tokens,
+                                 int64_t n_tokens, const int32_t *offsets);
+
+/* Keep the first `n_tokens` tokens of a request, prompt and output. */
+NGS_API int32_t ngs_truncate(ngs_cache *cache, int32_t slot, int64_t n_tokens);
+
+/* End a request; its text waits as an idle session. */
+NGS_API int32_t ngs_finish(ngs_cache *cache, int32_t slot);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

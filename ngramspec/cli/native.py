@@ -1,0 +1,33 @@
+"""`ngramspec native`: compile the C core, and say what there is of it."""
+
+from __future__ import annotations
+
+from ..errors import NativeError
+from ..native import VARIABLE, choose
+from ..native.build import build as compile_core
+from ..native.build import compiler, sources, target
+from ..native.library import library
+from .output import stdout
+
+
+def build() -> None:
+    """Compile the C core into the user's cache folder, unless it is there; `NGRAMSPEC_ENGINE=native` then uses it."""
+    path = compile_core()
+    library()
+    stdout().print(f"{path}", soft_wrap=True)
+
+
+def info() -> None:
+    """Say which engine runs, where the C sources are, which compiler would compile them, and whether that was done."""
+    lines = [("engine", f"{choose(None)} ({VARIABLE})"), ("sources", str(sources()))]
+    try:
+        lines.append(("compiler", " ".join(compiler())))
+    except NativeError as error:
+        lines.append(("compiler", str(error)))
+    lines.append(("core", str(target())))
+    try:
+        lines.append(("built", f"yes, interface version {library().ngs_abi_version()}"))
+    except NativeError as error:
+        lines.append(("built", f"no: {error}"))
+    for name, text in lines:
+        stdout().print(f"{name:9} {text}", soft_wrap=True)

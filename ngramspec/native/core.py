@@ -1,0 +1,190 @@
+"""A cache's calls into the C core, over the cache's own buffer."""
+
+from __future__ import annotations
+
+from ctypes import byref, sizeof
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arena import BLOCK, Arena
+from ..config import CacheConfig, DrafterConfig, HashConfig, TrieConfig
+from ..draft import DraftBatch
+from ..errors import ConfigError
+from .library import CHAIN, TREE, TRUSTED, Cache, Config, Drafts, checked, library
+
+Int32 = NDArray[np.int32]
+
+ROLLING_HASH, SUFFIX_TRIE, DRAFTER = 1, 2, 3  # ngs_kind
+
+#: Fields that have the same name and meaning there.
+_SAME = (
+    "capacity_tokens", "vocab_size", "max_requests", "max_sessions", "max_hops", "max_match", "shared_percent",
+    "depth", "max_followers",
+)  # fmt: skip
+
+
+def native_config(config: CacheConfig) -> Config:
+    """A configuration as the C core takes it."""
+    out = Config(struct_size=sizeof(Config), digest=config.digest, n_eos=len(config.eos_ids))
+    for name in _SAME:
+        setattr(out, name, getattr(config, name, 0))
+    out.eos_ids[: len(config.eos_ids)] = config.eos_ids
+    if isinstance(config, HashConfig):
+        out.kind, out.n_orders = ROLLING_HASH, len(config.orders)
+        out.orders[: len(config.orders)] = config.orders
+    if isinstance(config, DrafterConfig):
+        out.kind, out.counted_rows, out.deferred = DRAFTER, config.n_counted_rows, config.deferred
+    if isinstance(config, TrieConfig):
+        out.kind, out.max_nodes = SUFFIX_TRIE, config.n_nodes
+    if out.kind == 0:
+        raise ConfigError(f"engine: the C core has no cache for a {type(config).__name__}; use 'numba'")
+    return out
+
+
+class Core:
+    """One cache's state in the hands of the C core.
+
+    Parameters
+    ----------
+    config : CacheConfig
+        Sizes and limits.
+    arena : Arena
+        The state, which this process formatted or checked.
+    """
+
+    def __init__(self, config: CacheConfig, arena: Arena) -> None:
+        self._lib = library()
+        self._config = native_config(config)
+        self._arena = arena  # keeps the buffer alive
+        self._cache = Cache()
+        self._here = byref(self._cache)
+        self._drafts = Drafts(struct_size=sizeof(Drafts))
+        self._out: DraftBatch | None = None
+        self._width = 0
+        self._widen(64)
+
+    def _widen(self, width: int) -> None:
+        """Scratch for drafts of up to `width` tokens."""
+        nbytes = checked(self._lib.ngs_scratch_bytes(byref(self._config), width))
+        self._scratch = np.zeros(nbytes // 4, np.int32)
+        self._width = width
+        checked(
+            self._lib.ngs_attach(
+                self._here, byref(self._config), pointer(self._arena.buffer), self._arena.nbytes,
+                pointer(self._scratch), nbytes, TRUSTED,
+            )
+        )  # fmt: skip
+
+    def take_row(self) -> int:
+        """A free row; the least recently used idle session makes room; modifies."""
+        return checked(self._lib.ngs_take_row(self._here))
+
+    def common_prefix(self, row: int, tokens: Int32) -> int:
+        """Tokens that an idle row's text shares with `tokens`."""
+        return checked(self._lib.ngs_common_prefix(self._here, row, pointer(tokens), len(tokens)))
+
+    def begin_row(self, row: int, n_keep: int, n_prompt: int, share: int, lo: int, hi: int) -> None:
+        """Start a request in a row that keeps `n_keep` tokens; modifies.
+
+        Parameters
+        ----------
+        row : int
+            A free or idle row.
+        n_keep : int
+            Tokens of its text to keep.
+        n_prompt : int
+            Tokens of the whole prompt.
+        share : int
+            `SHARE_NONE`, `SHARE_OUTPUTS` or `SHARE_ALL`.
+        lo, hi : int
+            Halves of the tenant's key, int32 each.
+        """
+        tenant = (lo & 0xFFFFFFFF) | (hi & 0xFFFFFFFF) << 32
+        checked(self._lib.ngs_begin_row(self._here, row, n_keep, n_prompt, share, tenant))
+
+    def ingest(self, row: int, tokens: Int32) -> None:
+        """Append prompt tokens to a row, and count them; modifies."""
+        checked(self._lib.ngs_ingest(self._here, row, pointer(tokens), len(tokens)))
+
+    def draft(
+        self, slots: Int32, out: DraftBatch, max_draft: Int32, remaining: Int32, chain: bool, min_q30: int
+    ) -> None:
+        """Draft into `out` and count the drafts; modifies.
+
+        Parameters
+        ----------
+        slots : int32[batch]
+            Running rows.
+        out : DraftBatch
+            Filled.
+        max_draft, remaining : int32[batch]
+            Most tokens a row, and what it may still emit (negative: unknown).
+        chain : bool
+            Chains in the place of trees.
+        min_q30 : int
+            Smallest path probability, 30 fractional bits.
+        """
+        if out is not self._out:
+            self._take(out)
+        slots = np.ascontiguousarray(slots)
+        checked(
+            self._lib.ngs_draft_batch(
+                self._here, pointer(slots), len(slots), pointer(max_draft), pointer(remaining), min_q30,
+                CHAIN if chain else TREE, byref(self._drafts),
+            )
+        )  # fmt: skip
+
+    def _take(self, out: DraftBatch) -> None:
+        """Note where a batch's arrays lie; an engine uses one object for every step."""
+        if out.width > self._width:
+            self._widen(out.width)
+        self._drafts.width = out.width
+        for name in ("tokens", "parents", "path_q30", "sources", "n_draft", "match_length", "reason"):
+            array = getattr(out, name)
+            dtype = np.int8 if name == "sources" else np.int32
+            if array.dtype != dtype or not array.flags.c_contiguous or not array.flags.writeable:
+                raise ConfigError(
+                    f"out.{name}: must be contiguous and writable {np.dtype(dtype)}; use DraftBatch.allocate"
+                )
+            setattr(self._drafts, name, pointer(array))
+        self._out = out
+
+    def accept(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        """Append emitted tokens; modifies."""
+        slots = np.ascontiguousarray(slots)
+        checked(
+            self._lib.ngs_accept_batch(
+                self._here, pointer(slots), len(slots), pointer(tokens), len(tokens), pointer(offsets)
+            )
+        )
+
+    def truncate(self, row: int, n_tokens: int) -> None:
+        """Shorten a row; modifies."""
+        checked(self._lib.ngs_truncate(self._here, row, n_tokens))
+
+    def finish(self, row: int) -> None:
+        """End a request; modifies."""
+        checked(self._lib.ngs_finish(self._here, row))
+
+    def bad_slot(self, slots: Int32) -> int:
+        """Index of the first slot that no running request has, -1 when all are fine."""
+        return int(self._lib.ngs_bad_slot(self._here, pointer(slots), len(slots)))
+
+    def bad_span(self, offsets: Int32, n: int, n_tokens: int) -> int:
+        """Index of the first of `n` spans that does not lie within the tokens, -1 when all do."""
+        return int(self._lib.ngs_bad_span(pointer(offsets), n, n_tokens))
+
+    def block_hashes(self, tokens: Int32, hashes: NDArray[np.int64]) -> None:
+        """Hash of the first 1, 2, ... blocks of `tokens`, into `hashes`."""
+        self._lib.ngs_block_hashes(pointer(tokens), BLOCK * len(hashes), pointer(hashes))
+
+    def check(self) -> None:
+        """Check everything that the core relies on, slowly; raises `SnapshotError`."""
+        checked(self._lib.ngs_check(self._here))
+
+
+def pointer(array: NDArray[Any]) -> int:
+    """Address of a contiguous array's first element."""
+    return int(array.__array_interface__["data"][0])
