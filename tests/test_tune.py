@@ -2,13 +2,17 @@
 
 import json
 import math
+import os
 import sys
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 from ngramspec.cli import main
+from ngramspec.cli import tune as tune_command
+from ngramspec.cli.tune import answer, notes
 from ngramspec.drafting.cost import CostModel
 from ngramspec.drafting.profiles import profile
 from ngramspec.errors import ConfigError, TraceError
@@ -51,6 +55,20 @@ def copies():
 
 
 @pytest.fixture(scope="module")
+def edits():
+    """A file in the prompt, and the file again with one line in eight changed."""
+
+    def make(random, i):
+        file = random.integers(3, 30_000, (16, 12))
+        edited = file.copy()
+        lines = random.random(len(file)) < 0.125
+        edited[lines, 4:8] = random.integers(3, 30_000, (int(lines.sum()), 4))
+        return {"prompt": file.reshape(-1).tolist(), "output": edited.reshape(-1).tolist()}
+
+    return rows(make, 24)
+
+
+@pytest.fixture(scope="module")
 def mixed():
     """Pieces of a small book, in an order that chance decides."""
     book = np.random.default_rng(7).integers(3, 20, (6, 7))
@@ -66,11 +84,16 @@ def mixed():
     return rows(make, 14)
 
 
-def test_prose_without_repetition_is_not_worth_drafting_for(prose):
-    found = tune(prose, DENSE, batches=[32], settings=FEW | {"max_draft": [3, 11], "verify": ["all", "0.2"]})
+@pytest.mark.parametrize(("topology", "shape"), [("chain", "vllm"), ("tree", "ideal")])
+def test_prose_without_repetition_is_not_worth_drafting_for_in_large_batches(prose, topology, shape):
+    asked = FEW | {"topology": [topology], "max_draft": [3, 11], "verify": ["all", "0.2"]}
+    found = tune(prose, DENSE, batches=[32, 64], settings=asked, shape=shape)
     assert found.verdict == "do not enable"
-    (row,) = found.batches
-    assert row.filled and row.held_out.speedup < 1.01
+    assert all(row.held_out.speedup < 1.01 for row in found.batches) and found.batches[0].filled
+    assert answer(found) == [
+        "Do not enable speculation at batch 32, 64: the best settings found come to at most "
+        f"{max(row.held_out.interval_95[1] for row in found.batches):.3f} times the speed without it."
+    ]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
@@ -92,6 +115,26 @@ def test_copies_get_a_long_draft(copies):
     (flag, value) = vllm.advice["flags"]
     assert flag == "--speculative-config"
     assert json.loads(value) == {"method": "ngram", **vllm.settings}
+
+
+def test_code_edits_get_a_long_chain(edits):
+    asked = {name: values for name, values in FEW.items() if name != "topology"}
+    asked |= {"max_draft": [3, 7, 15, 31, 63], "verify": ["all", "0.3"]}
+    found = tune(edits, DENSE, shape="vllm", batches=[1, 8], settings=asked, trials=100)
+    assert found.verdict == "enable"
+    assert found.advice["config"]["step"]["topology"] == "chain" and found.settings["max_draft"] >= 31
+    assert all(row.held_out.speedup > 4 and row.held_out.interval_95[0] > 3 for row in found.batches)
+
+
+def test_drafting_that_nothing_hides_is_told_where_it_would_eat_the_gain(mixed):
+    found = tune(mixed, DENSE, engine="vllm", batches=[1], settings={"num_speculative_tokens": [4]}, trials=0)
+    (row,) = found.batches
+    for exposed, told in ((1.005, True), (1.2, False)):
+        score = replace(row.held_out, exposed_speedup=exposed)
+        said = [
+            line for line in notes(replace(found, batches=(replace(row, held_out=score),))) if "batch 1: only" in line
+        ]
+        assert len(said) == told and (not told or "the speed-up is 1.005" in said[0])
 
 
 def test_the_answer_does_not_depend_on_workers(mixed):
@@ -255,6 +298,21 @@ def test_the_command_prints_the_answer_and_writes_every_number(mixed, tmp_path, 
     assert {entry["setting"] for entry in found["sensitivity"]} == {"max_draft", "verify", "orders"}
     assert found["set"]["config"]["drafter"]["max_match"] == 16
     assert CostModel.from_points(found["cost"]["points"]).decode == DENSE.decode
+
+
+@pytest.mark.parametrize(("asked", "n"), [([], 3), (["--workers", "1"], 1)])
+def test_the_command_uses_every_core_it_may(mixed, tmp_path, monkeypatch, asked, n):
+    seen = []
+
+    def search(*args, n_workers, **settings):
+        seen.append(n_workers)
+        raise ConfigError("seen")
+
+    monkeypatch.setattr(tune_command, "search", search)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2, 5}, raising=False)
+    write(mixed, tmp_path / "t.jsonl")
+    main(["tune", str(tmp_path / "t.jsonl"), "--profile", "dense-8b-h100", *asked])
+    assert seen == [n]
 
 
 @pytest.mark.parametrize(
