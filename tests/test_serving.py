@@ -1,5 +1,7 @@
 """Requests served in modelled time: the same events as the loop written as its definition, and what follows from it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 
 from ngramspec.drafting.cost import CostModel
 from ngramspec.errors import ConfigError, TraceError
-from ngramspec.replay import Options, Serving, simulate
-from ngramspec.replay.serving.latency import of_one, recharged, summary
+from ngramspec.replay import Labels, Options, Serving, metrics, simulate
+from ngramspec.replay.serving.latency import if_charged, of_one, summary
+from ngramspec.replay.serving.retiming import retimed
 from ngramspec.replay.serving.timeline import (
     COMPUTED,
     DECODING,
@@ -18,7 +21,6 @@ from ngramspec.replay.serving.timeline import (
     LEARNED,
     PREFILLING,
     START,
-    durations,
 )
 from tests.naive_replay import NaiveLookup, make_trace, rows
 from tests.naive_serving import naive_serve
@@ -101,6 +103,10 @@ def test_time_adds_up_and_no_step_is_too_large(trace, options):
     for line in served:
         steps = line.steps
         assert steps[:, DURATION].sum() + line.idle == line.end
+        in_order = options.serving.arrivals == "closed"
+        assert line.request_ms(options.serving).tolist() == (
+            line.row_ms.tolist() if in_order else ((line.ended - line.sent) / 1e6).tolist()
+        )
         assert line.row_ms.sum() == pytest.approx(steps[:, DURATION].sum() / 1e6)
         assert (steps[:, DECODING] + steps[:, PREFILLING]).max() <= options.concurrency
         assert (steps[1:, START] >= steps[:-1, START] + steps[:-1, DURATION]).all()
@@ -155,19 +161,36 @@ def test_without_drafts_it_is_the_same_as_without_speculation(trace, options):
     assert np.array_equal(served.drafting.ended, served.plain.ended)
 
 
+def assert_same_times(a, b):
+    assert a.steps.tolist() == b.steps.tolist() and (a.idle, a.end) == (b.idle, b.end)
+    for what in ("sent", "first", "ended"):
+        assert np.array_equal(getattr(a, what), getattr(b, what))
+
+
 @given(timed_traces, options, charging)
 def test_times_charged_afterwards_are_those_charged_at_once(trace, options, charges):
     # Without arrivals nothing depends on the clock, so that the same steps are taken.
     settings = {"overlap": options.serving.overlap, "prefill_chunk": options.serving.prefill_chunk}
     common = {"cost": LINEAR, "concurrency": options.concurrency}
-    free = simulate(trace, NaiveLookup(), Options(**common, serving=Serving(**settings))).served
-    charged = simulate(trace, NaiveLookup(), Options(**common, serving=Serving(**settings, **charges))).served
-    assert durations(free.drafting.steps, Serving(**settings, **charges)).tolist() == (
-        charged.drafting.steps[:, DURATION].tolist()
-    )
-    us = [charges.get(name, 0.0) for name in ("draft_us", "accept_us", "ingest_us")]
-    busy = [line.steps[:, DURATION].sum() for line in (charged.plain, charged.drafting)]
-    assert recharged(free, Serving(**settings), *us)["modelled_speedup"] == pytest.approx(busy[0] / busy[1])
+    free = simulate(trace, NaiveLookup(), Options(**common, serving=Serving(**settings)))
+    dear = Serving(**settings, **charges)
+    charged = simulate(trace, NaiveLookup(), Options(**common, serving=dear))
+    assert_same_times(retimed(free.served.drafting, trace, dear), charged.served.drafting)
+    found = if_charged(free.served, free.per_row[:, 1], trace, dear)
+    assert found["modelled_speedup"] == pytest.approx(metrics.speedup(charged.per_row_ms))
+    assert found["speculating"] == summary(charged.served, charged.per_row[:, 1], dear)["speculating"]
+
+
+@given(timed_traces, options, charging)
+def test_requests_one_at_a_time_are_retimed_exactly_whenever_they_come(trace, options, charges):
+    # By themselves requests see the same whatever the clock says, unless a longer wait changes which comes first.
+    trace = trace.select(np.argsort(trace.arrival, kind="stable"))
+    trace = replace(trace, session=Labels.of([None] * len(trace)))
+    serving = options.serving.charging()
+    free = simulate(trace, NaiveLookup(), Options(cost=LINEAR, serving=serving)).served
+    dear = replace(serving, **charges)
+    charged = simulate(trace, NaiveLookup(), Options(cost=LINEAR, serving=dear)).served
+    assert_same_times(retimed(free.drafting, trace, dear), charged.drafting)
 
 
 def served(rows, serving=None, cost=CONSTANT, **settings):
@@ -252,12 +275,12 @@ def test_the_earlier_turn_is_in_the_kv_cache():
 
 def test_a_server_under_load_answers_later_and_speculation_shortens_the_wait():
     rows = [request(0.0, prompt=[1, 2, 3, 4, 5], output=[1, 2, 3, 4, 5, 1, 2, 3, 4, 5]) for _ in range(30)]
-    n_outputs = np.full(30, 10)
+    n_emitted = np.full(30, 9)
     numbers = {}
     for rate in (10.0, 400.0):
         serving = Serving(arrivals="poisson", rate=rate)
         found = served(rows, serving, LINEAR, concurrency=2)
-        numbers[rate] = summary(found, n_outputs, serving)
+        numbers[rate] = summary(found, n_emitted, serving)
     assert numbers[400.0]["plain"]["ttft_ms"]["p99"] > 5 * numbers[10.0]["plain"]["ttft_ms"]["p99"]
     loaded = numbers[400.0]
     assert loaded["speculating"]["ttft_ms"]["mean"] < loaded["plain"]["ttft_ms"]["mean"]

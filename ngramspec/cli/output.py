@@ -164,13 +164,34 @@ def caveats(runs: list[dict[str, Any]]) -> list[str]:
             cost = run["config"]["cost"]
             found[f"speed-ups are {run['modelled']['label']}; step times {cost['name']}: {cost['kind']}"] = None
             at_a_time, batch = run["config"]["concurrency"], run["modelled"]["batch_mean"]
-            if batch is not None and batch < FULL * at_a_time:
+            if "serving" not in run and batch is not None and batch < FULL * at_a_time:
                 found[
                     f"{name}, {run['drafter']}: {batch:.1f} requests ran at a time on average, not {at_a_time}: the "
                     "trace is short, or ends in a few long requests, and its speed-up is that of small batches"
                 ] = None
-        if run["config"]["concurrency"] > 1:
+            found |= dict.fromkeys(_charged_twice(run))
+        if "serving" not in run and run["config"]["concurrency"] > 1:
             found[f"{run['config']['concurrency']} requests at a time, in file order, not at their recorded times"] = (
                 None
             )
     return list(found)
+
+
+def _charged_twice(run: dict[str, Any]) -> list[str]:
+    """Where step times hold some drafter's own time, or may hold it beside what is charged."""
+    cost, recorded = run["config"]["cost"], run["config"].get("recorded", {})
+    held, told, name = cost.get("includes_drafting"), recorded.get("draft_us"), f"{run['trace']}, {run['drafter']}"
+    if recorded and held:
+        what = "no time of drafting is" if told is None else f"the {told:g} µs of drafting recorded are not"
+        return [f"{name}: {what} charged, step times {cost['name']} were measured with drafting by {held} in them"]
+    if recorded.get("charged_us"):
+        return [
+            f"{name}: the {told:g} µs of drafting recorded are charged on top of step times {cost['name']}; if those "
+            "were measured while it drafted, they count twice: name it in the file's includes_drafting"
+        ]
+    if held and run["drafted_tokens"]:
+        return [
+            f"step times {cost['name']} were measured with drafting by {held} in them, so that the time of "
+            f"{run['drafter']} comes on top of it: its speed-up is a lower bound where that is charged"
+        ]
+    return []

@@ -20,6 +20,23 @@ from ..replay.trace import Trace
 from . import report as reports
 from .cost import CostFile, ExposedUs, Profile, chosen_budget, chosen_cost
 from .output import caveats, print_runs, progress, stdout
+from .serving import (
+    OPEN_BATCH,
+    AcceptUs,
+    Arriving,
+    ChargeMeasured,
+    DraftUs,
+    IngestUs,
+    NoPrefixCache,
+    Overlap,
+    PrefillChunk,
+    Rate,
+    Speed,
+    chosen_serving,
+    largest_batch,
+    print_served,
+    served_caveats,
+)
 
 
 def ids(text: str) -> tuple[int, ...]:
@@ -59,7 +76,12 @@ def replay(
     min_prob: Annotated[
         float, typer.Option(metavar="P", help="Path probability below which a token is not drafted.")
     ] = 0.0,
-    concurrency: Annotated[int, typer.Option(metavar="C", help="Requests that run at a time.")] = 1,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            metavar="C", help=f"Requests that run at a time, at most. Default: 1; {OPEN_BATCH} with open --arrivals."
+        ),
+    ] = None,
     share: Annotated[
         str, typer.Option(metavar="outputs|all|none", help="What later requests see of earlier ones.")
     ] = "outputs",
@@ -82,10 +104,22 @@ def replay(
     cost: CostFile = None,
     profile: Profile = None,
     exposed_us: ExposedUs = 0.0,
+    arrivals: Arriving = None,
+    rate: Rate = None,
+    speed: Speed = None,
+    prefill_chunk: PrefillChunk = None,
+    no_prefix_cache: NoPrefixCache = False,
+    draft_us: DraftUs = None,
+    accept_us: AcceptUs = None,
+    ingest_us: IngestUs = None,
+    charge_measured: ChargeMeasured = False,
+    overlap: Overlap = False,
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only the first N requests of each trace.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="S", min=0, help="Seed of the 95 % interval.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="S", min=0, help="Seed of the 95 % interval, and of poisson arrivals.")
+    ] = 0,
     capacity: Annotated[
         int, typer.Option(metavar="TOKENS", help="Tokens of text that a drafter keeps.")
     ] = DEFAULT_CAPACITY,
@@ -116,28 +150,51 @@ def replay(
     """Replay recorded requests through drafters: accepted length, rates and the drafters' own time.
 
     Every drafter starts cold on every trace. Accept length is the mean number of tokens emitted a verify step.
+
+    With --arrivals, requests are served in modelled time: times to first token and per output token, with and without
+    speculation, under the same load. Try --profile dense-8b-h100 --arrivals poisson --rate 8 --concurrency 32.
     """
     if upper_bound and not warm_up:
         raise ConfigError("--upper-bound has no effect without --warm-up: leave it out")
     reports.checked(report, frontier, tokenizer)
     chosen = names(drafter)
     model = chosen_cost(cost, profile, exposed_us)
+    serving = chosen_serving(
+        arrivals,
+        seed,
+        charge_measured,
+        rate=rate,
+        speed=speed,
+        prefill_chunk=prefill_chunk,
+        no_prefix_cache=no_prefix_cache,
+        draft_us=draft_us,
+        accept_us=accept_us,
+        ingest_us=ingest_us,
+        overlap=overlap,
+    )
+    if serving is not None and model is None:
+        raise ConfigError("--arrivals needs step times, by which its clock advances: give --cost or --profile")
+    if serving is not None and frontier:
+        raise ConfigError(
+            "--frontier has no effect with --arrivals, whose load other batch sizes would change: leave it out"
+        )
     options = Options(
         max_draft=max_draft,
         topology=topology,
         min_prob=0.0 if budget == "threshold" else min_prob,
-        concurrency=concurrency,
+        concurrency=largest_batch(concurrency, serving),
         share=_share(share),
         eos_ids=None if eos is None else ids(eos),
         calibration=calibration or report is not None,
         shape=_shape(shape),
         budget=chosen_budget(budget, max_draft, min_prob, model, shape, widths),
         cost=model,
+        serving=serving,
     )
     loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
     decode = None if tokenizer is None else decoder(tokenizer, loaded)
     common: dict[str, Any] = {"seed": seed, "capacity_tokens": capacity, "warm_up": warm, "upper_bound": upper_bound}
-    runs = replay_all(loaded, chosen, options, **common)
+    runs = replay_all(loaded, chosen, options, charge_measured=charge_measured, **common)
     for result in runs:
         result["config"]["limit"] = limit
     show(runs)
@@ -177,5 +234,6 @@ def show(runs: list[dict[str, Any]]) -> None:
     """Print a table of the runs and what a reader has to know about them."""
     console = stdout()
     print_runs(console, runs)
-    for line in caveats(runs):
+    print_served(console, runs)
+    for line in caveats(runs) + served_caveats(runs):
         console.print(f"note: {line}")

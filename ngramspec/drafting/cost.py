@@ -51,6 +51,9 @@ class CostModel:
         Model, machine and source, in words.
     measured : tuple of Throughput
         Tokens a second without speculation, measured apart from the points; see `replay.reproduction`.
+    includes_drafting : str
+        Drafter whose own time is in the verify points, as it is in steps measured on a server while it speculates:
+        that time must not be charged again. Empty: none, or not known.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class CostModel:
     kind: Kind = "read"
     note: str = ""
     measured: tuple[Throughput, ...] = ()
+    includes_drafting: str = ""
     #: Whether step times depend on KV tokens at a given batch.
     needs_kv: bool = field(init=False, repr=False, compare=False)
     _arrays: tuple[Float64, Float64, NDArray[np.int64]] = field(init=False, repr=False, compare=False)
@@ -223,6 +227,9 @@ class CostModel:
     def describe(self) -> dict[str, Any]:
         """Everything in it, as JSON can hold it; `cost_file.parse` reads it back."""
         points = [{"phase": phase, **p._asdict()} for phase in ("decode", "verify") for p in getattr(self, phase)]
+        optional: dict[str, Any] = {"measured": [m._asdict() for m in self.measured]} if self.measured else {}
+        if self.includes_drafting:
+            optional["includes_drafting"] = self.includes_drafting
         return {
             "name": self.name,
             "kind": self.kind,
@@ -230,4 +237,4 @@ class CostModel:
             "captured": list(self.captured),
             "exposed_us": self.exposed_us,
             "points": points,
-        } | ({"measured": [m._asdict() for m in self.measured]} if self.measured else {})
+        } | optional

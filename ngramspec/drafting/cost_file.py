@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .cost import CostModel
 from .cost_points import Point, read_point
 
-_LABELS = ("name", "kind", "note", "captured", "exposed_us", "measured")
+_LABELS = ("name", "kind", "note", "captured", "exposed_us", "measured", "includes_drafting")
 _LINEAR = ("base_ms", "per_token_ms", "per_kv_token_ms")
 _TWO = ("baseline_tps", "verify_ms")
 _COLUMNS = ("phase", *Point._fields)
@@ -24,8 +24,8 @@ def load(path: str | os.PathLike[str]) -> CostModel:
 
     JSON is an object with `points` (a list of objects, see `CostModel.from_points`), or with `base_ms`, `per_token_ms`
     and `per_kv_token_ms`, or with `baseline_tps` and `verify_ms`; and optionally `name`, `kind`, `note`, `captured`,
-    `exposed_us` and `measured` (a list of objects with the fields of `Throughput`). CSV has a head line of `batch`,
-    `n_tokens`, `ms`, and optionally `kv_tokens` and `phase`.
+    `exposed_us`, `includes_drafting` and `measured` (a list of objects with the fields of `Throughput`). CSV has a head
+    line of `batch`, `n_tokens`, `ms`, and optionally `kv_tokens` and `phase`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def parse(content: Mapping[str, Any], name: str = "custom") -> CostModel:
 
 
 def _check_labels(labels: dict[str, Any]) -> None:
-    for field in ("name", "kind", "note"):
+    for field in ("name", "kind", "note", "includes_drafting"):
         if field in labels and not isinstance(labels[field], str):
             raise ConfigError(f"{field}: got {labels[field]!r}, must be text")
     if not isinstance(labels.get("captured", []), list):

@@ -35,7 +35,7 @@ class Counts:
         Calibration: nodes, sum of predictions (30 fractional bits), emitted; zero unless asked for.
     per_row_ms : float64[n_rows, 2]
         Modelled milliseconds of the steps, each shared evenly by its batch, and of the same traffic without
-        speculation; zero without a cost model.
+        speculation; zero without a cost model. With open arrivals, those from when a request was sent to its end.
     prompt_tokens, prefill_tokens, unused_tokens : int
         Tokens ingested from prompts, first tokens that came from prefill, recorded tokens behind an EOS or limit.
     batch_steps : int

@@ -116,6 +116,13 @@ class Options:
         return self.budget
 
     @property
+    def charged(self) -> Serving | None:
+        """How requests are served, the cost model's `exposed_us` charged with every draft."""
+        if self.serving is None or self.step_cost is None or self.serving.charges:
+            return self.serving
+        return self.serving.charging(draft_us=self.step_cost.exposed_us)
+
+    @property
     def step_cost(self) -> CostModel | None:
         """The cost model that prices steps."""
         return self.cost if self.cost is not None or self.budget is None else self.budget.cost

@@ -13,7 +13,8 @@ import numpy as np
 from .. import __version__
 from ..caches.base import Cache
 from ..drafting.cost_file import parse
-from ..errors import TraceError
+from ..errors import ConfigError, TraceError
+from ..kernels.verify import EMITTED
 from . import metrics
 from .counts import Counts
 from .drafters import DEFAULT_CAPACITY, RECORDED, Facts, build
@@ -21,6 +22,9 @@ from .files import replacing
 from .options import Options
 from .recorded import as_read, replay_recorded
 from .reproduction import calibrated
+from .serving import latency
+from .serving.settings import Serving
+from .serving.timeline import Served
 from .simulator import simulate
 from .trace import Labels, Ragged, Trace
 
@@ -38,6 +42,7 @@ def run(
     warm_up: Sequence[Trace] = (),
     upper_bound: bool = False,
     drafter_options: Mapping[str, Any] | None = None,
+    charge_measured: bool = False,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Replay `trace` through a fresh drafter.
@@ -62,6 +67,9 @@ def run(
         Allow requests of the trace itself in the warm-up; the result is then labelled an upper bound.
     drafter_options : mapping, optional
         Settings of the drafter's own, over its defaults.
+    charge_measured : bool
+        With `options.serving`: replay once before, and charge the drafter's time as measured then, as constants. What
+        the simulation decides then differs from run to run, as measured times do.
     on_progress : callable, optional
         Called with the number of requests ended so far.
 
@@ -85,6 +93,10 @@ def run(
             f"warm-up: {repeated} of {len(trace)} requests of {trace.name} are in it, a replay would only recite them; "
             "take another trace, or ask for an upper bound"
         )
+    if options.serving is not None and options.serving.overlap and drafter == "ngramspec":
+        drafter_options = {"deferred": True} | dict(drafter_options or {})
+    if options.serving is not None and drafter == "none":
+        options = replace(options, serving=options.serving.charging())
     facts = Facts.of(
         [trace, *warm_up],
         eos_ids=options.eos_ids,
@@ -93,14 +105,41 @@ def run(
         capacity_tokens=capacity_tokens,
     )
     compile_kernels(drafter, facts, options, drafter_options)
-    cache = build(drafter, facts, drafter_options)
-    for earlier in warm_up:
-        simulate(earlier, cache, replace(options, calibration=False))
+
+    def warm() -> Cache:
+        cache = build(drafter, facts, drafter_options)
+        for earlier in warm_up:
+            simulate(earlier, cache, replace(options, calibration=False, serving=None))
+        return cache
+
+    if charge_measured:
+        options = replace(options, serving=_measured(trace, warm(), drafter, options))
+    cache = warm()
     counts = simulate(trace, cache, options, on_progress)
     config = options.describe() | facts.settings() | {"seed": seed, "warm_up": [earlier.name for earlier in warm_up]}
     if drafter_options:
         config["drafter_options"] = dict(drafter_options)
+    if charge_measured:
+        config["charge_measured"] = True
     return summary(trace, drafter, cache, counts, config) | ({"upper_bound": True} if repeated else {})
+
+
+def _measured(trace: Trace, cache: Cache, drafter: str, options: Options) -> Serving:
+    """The same server, charging what the drafter's calls take here."""
+    if options.serving is None or options.step_cost is None:
+        raise ConfigError("charge_measured: has no effect without serving; leave it out, or give Options serving")
+    if options.serving.charges or options.step_cost.exposed_us:
+        raise ConfigError("charge_measured: other times are charged already; give one of them")
+    if drafter == "none":
+        return options.serving
+    return options.serving.charging(*_times(metrics.timings(simulate(trace, cache, options))))
+
+
+def _times(timings: Mapping[str, float | None]) -> tuple[float, float, float]:
+    """µs of drafting, accepting and ingesting, as `Serving` takes them."""
+    names = ("draft_us_per_step", "accept_us_per_token", "ingest_us_per_prompt_token")
+    draft, accept, ingest = (round(timings[name] or 0.0, 3) for name in names)
+    return draft, accept, ingest
 
 
 def summary(trace: Trace, drafter: str, cache: Cache, counts: Counts, config: dict[str, Any]) -> dict[str, Any]:
@@ -126,6 +165,10 @@ def summary(trace: Trace, drafter: str, cache: Cache, counts: Counts, config: di
     if "cost" in config:
         result |= metrics.modelled(trace, counts, config["seed"], trusted=calibrated(parse(config["cost"])))
     result |= metrics.timings(counts)
+    if counts.served is not None:
+        result["serving"] = _served(trace, counts.served, counts, drafter, config)
+        for name, which in (("tokens_per_second", "speculating"), ("tokens_per_second_plain", "plain")):
+            result["modelled"][name] = result["serving"][which]["tokens_per_busy_second"]
     result |= {
         "prompt_tokens": counts.prompt_tokens,
         "output_tokens": counts.prefill_tokens + result["emitted_tokens"],
@@ -174,7 +217,19 @@ def compile_kernels(
         spec=none,
     )
     small = replace(facts, vocab_size=max(facts.vocab_size, 8), max_sessions=8, eos_ids=())
-    simulate(trace, build(drafter, small, drafter_options), replace(options, eos_ids=None))
+    simulate(trace, build(drafter, small, drafter_options), replace(options, eos_ids=None, serving=None))
+
+
+def _served(trace: Trace, served: Served, counts: Counts, drafter: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Latencies; and where no time of a drafter is charged, what charging the measured ones would change."""
+    serving, exposed = Serving(**config["serving"]), config["cost"]["exposed_us"]
+    if exposed:
+        serving = serving.charging(draft_us=exposed)
+    result = latency.summary(served, counts.per_row[:, EMITTED], serving)
+    if not serving.charges and drafter not in ("none", RECORDED):
+        measured = serving.charging(*_times(metrics.timings(counts)))
+        result["if_charged"] = latency.if_charged(served, counts.per_row[:, EMITTED], trace, measured)
+    return result
 
 
 def _repeated(trace: Trace, warm_up: Sequence[Trace]) -> int:

@@ -22,12 +22,15 @@ class Dialect(Protocol):
         Where its times are measured, `"measured-gpu"` or `"measured-cpu"`, if it says so.
     width : int
         Tokens a request that one step verifies; 1 where it does not speculate.
+    drafter : str
+        What drafts for it, whose time then is part of every step; empty where it does not speculate.
     """
 
     model: str
     version: str
     kind: str | None
     width: int
+    drafter: str
 
     def request(self, prompt: str, n_tokens: int) -> tuple[str, dict[str, Any]]:
         """Path and body of a request for a stream of `n_tokens` tokens."""

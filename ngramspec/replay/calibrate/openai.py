@@ -37,6 +37,7 @@ class OpenAI:
 
     kind: str | None = None
     width = 1
+    drafter = ""
 
     def __init__(self, model: str, version: str, plain: bool = False) -> None:
         self.model, self.version = model, version

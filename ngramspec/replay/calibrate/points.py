@@ -64,7 +64,9 @@ class Step:
         return Throughput(self.batch, self.prompt_tokens, self.output_tokens, self.tokens_per_second)
 
 
-def as_model(steps: Sequence[Step], *, name: str, kind: str, note: str, add: CostModel | None = None) -> CostModel:
+def as_model(
+    steps: Sequence[Step], *, name: str, kind: str, note: str, drafter: str = "", add: CostModel | None = None
+) -> CostModel:
     """Make a cost model.
 
     Parameters
@@ -73,6 +75,8 @@ def as_model(steps: Sequence[Step], *, name: str, kind: str, note: str, add: Cos
         What was measured, all with speculation or all without.
     name, kind, note : str
         Served model; `"measured-gpu"` or `"measured-cpu"`; what was measured, when, on which server.
+    drafter : str
+        What drafted while it was measured, with its time in every step; empty without speculation.
     add : CostModel, optional
         An earlier calibration; what was measured anew takes the place of its points.
 
@@ -86,6 +90,7 @@ def as_model(steps: Sequence[Step], *, name: str, kind: str, note: str, add: Cos
     old_verify = add.verify if add and _is_measured(add) else ()
     decode = _replaced(old_decode, (step.point for step in steps if step.plain))
     verify = _replaced(old_verify, (step.point for step in steps if not step.plain))
+    drafters = [*(add.includes_drafting.split(", ") if add and old_verify else []), drafter]
     measured = {m[:3]: m for m in [*(add.measured if add else ()), *(s.throughput for s in steps if s.plain)]}
     notes = [*([add.note.removesuffix(f"; {ASSUMED}")] if add and add.note else []), note]
     if not verify:
@@ -98,6 +103,7 @@ def as_model(steps: Sequence[Step], *, name: str, kind: str, note: str, add: Cos
         kind=cast(Kind, kind),
         note="; ".join(notes),
         measured=tuple(measured[key] for key in sorted(measured)),
+        includes_drafting=", ".join(dict.fromkeys(filter(None, drafters))),
     )
 
 

@@ -155,7 +155,7 @@ def calibrate(
         f"prompts of {steps[0].prompt_tokens} tokens, {settings.output_tokens} output tokens, "
         f"by ngramspec {__version__}"
     )
-    cost = as_model(steps, name=name, kind=kind, note=note, add=add)
+    cost = as_model(steps, name=name, kind=kind, note=note, drafter=dialect.drafter, add=add)
     widths = {point.n_tokens // point.batch for point in cost.verify}
     if len(widths) == 1 and dialect.width > 1:
         remarks.append(

@@ -39,6 +39,7 @@ class SGLang:
         device = info.get("device")
         self.kind = None if not device else "measured-cpu" if device in CPUS else "measured-gpu"
         self.width = 1
+        self.drafter = ""
         self.version = f"SGLang {info.get('version', 'of unknown version')}"
         if (counted(info, "dp_size") or 1) > 1:
             raise ConfigError("dp_size: the server spreads requests over replicas; measure one with --dp-size 1")
@@ -49,6 +50,7 @@ class SGLang:
             self.width = counted(info, "speculative_num_draft_tokens") or 0
             if self.width < 2:
                 raise ServerError("speculative_num_draft_tokens: the server speculates but does not say how wide")
+            self.drafter = str(algorithm)
             self.version += f", {algorithm} speculation of {self.width} tokens a request and step"
 
     @classmethod

@@ -50,6 +50,10 @@ class RecordedDrafts:
         self._slots[request_id] = slot
         return slot
 
+    def ingest(self, request_id: str, max_tokens: int | None = None) -> int:
+        """Prompts are not read: none of one is left."""
+        return 0
+
     def accept(self, request_id: str, tokens: Any) -> None:
         """Count tokens as emitted."""
         self._state[self._slots[request_id]][2] += len(tokens)

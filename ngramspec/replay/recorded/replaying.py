@@ -23,7 +23,9 @@ def replay_recorded(
     """Replay the steps that a trace records.
 
     What the engine and its settings were shows in the record: shape, budget, width and threshold of `options` do not
-    apply, and of its step times those, with the recorded drafter's own time in the place of ours.
+    apply, and of its step times those, with the recorded drafter's own time in the place of ours. Where the verify
+    points were measured while a drafter ran, they hold its time already (`CostModel.includes_drafting`), and the
+    recorded one is not charged a second time.
 
     Parameters
     ----------
@@ -48,6 +50,7 @@ def replay_recorded(
     """
     steps = recorded_steps(trace)
     cost = options.step_cost
+    charged = 0.0 if cost is None or cost.includes_drafting else steps.draft_us or 0.0
     own = replace(
         options,
         max_draft=steps.max_draft,
@@ -57,7 +60,8 @@ def replay_recorded(
         calibration=False,
         shape="ideal",
         budget=None,
-        cost=cost and cost.with_exposed(steps.draft_us or 0.0),
+        cost=cost and cost.with_exposed(charged),
+        serving=options.serving and options.serving.charging(),
     )
     cache = cast(Cache, RecordedDrafts(trace, steps))
     counts = simulate(trace, cache, own, on_progress)
@@ -66,6 +70,7 @@ def replay_recorded(
         "drafters": list(steps.drafters),
         "drafted_known": steps.drafted_known,
         "draft_us": steps.draft_us,
+        "charged_us": charged,
     }
     return cache, counts, own.describe() | facts.settings() | {"seed": seed, "warm_up": [], "recorded": told}
 
@@ -84,6 +89,7 @@ def as_read(run: dict[str, Any]) -> dict[str, Any]:
     """
     told = run["config"]["recorded"]
     us, known = told["draft_us"], told["drafted_known"]
+    priced = us is not None or bool(run["config"].get("cost", {}).get("includes_drafting"))
     run = run | {
         "kind": "read",
         "draft_us_per_step": us,
@@ -94,7 +100,7 @@ def as_read(run: dict[str, Any]) -> dict[str, Any]:
         "by_depth": [],
         "by_source": {},
     }
-    missing = [what for what, there in (("time of drafting", us is not None), ("drafted tokens", known)) if not there]
+    missing = [what for what, there in (("time of drafting", priced), ("drafted tokens", known)) if not there]
     if not known:
         run |= {"accept_rate": None, "draft_coverage": None}
         run["by_category"] = {

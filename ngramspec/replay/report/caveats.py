@@ -7,6 +7,7 @@ from ..inspection import inspect, remarks
 from .figure import percent
 from .group import Group, Run
 from .overview import step_times
+from .served import sent
 
 
 def caveats(group: Group, notes: str = "") -> list[str]:
@@ -50,6 +51,13 @@ def _authorship(run: Run) -> str:
 
 def _order(group: Group) -> list[str]:
     config = group.runs[0]["config"]
+    if "serving" in config:
+        kept = "what a session's earlier turn left" if config["serving"]["prefix_cache"] else "nothing of earlier turns"
+        return [
+            f"Requests {sent(group.runs[0])}, in modelled time. Under another load the drafter would have known more "
+            f"or less of other requests. Memory never runs out, none is preempted, and the KV cache keeps {kept}, but "
+            "no beginning that requests of different sessions share."
+        ]
     if config["share"] == "none":
         return ["Nothing is shared between requests, so that the order of requests does not matter."]
     at_a_time = config["concurrency"]
@@ -101,9 +109,26 @@ def _recorded(runs: list[Run]) -> list[str]:
             missing = " and ".join(run.get("not_recorded", ()))
             found.append(
                 f"The drafter 'recorded' ({names}) did not run here: its steps are read from the trace, as an engine "
-                "counted them." + (f" Not in the record, and so counted at their least: {missing}." if missing else "")
+                "counted them."
+                + _charged_twice(run)
+                + (f" Not in the record, and so counted at their least: {missing}." if missing else "")
             )
     return found
+
+
+def _charged_twice(run: Run) -> str:
+    """Whether step times hold the recorded drafter's time already."""
+    cost, told = run["config"].get("cost", {}), run["config"]["recorded"]
+    if cost.get("includes_drafting"):
+        return (
+            f" No time of it is charged: step times were measured with drafting by {cost['includes_drafting']} in them."
+        )
+    if told["charged_us"]:
+        return (
+            f" Its {told['charged_us']:g} µs a step are charged on top of step times, which would count them twice had "
+            "they been measured while it drafted."
+        )
+    return ""
 
 
 def _record(group: Group) -> list[str]:

@@ -57,7 +57,7 @@ def speedups(group: Group) -> Exhibit | None:
         "Modelled speed-up by drafter",
         "modelled",
         [_bars(group, runs, "modelled_speedup", "%{x:.2f} ×")],
-        f"Tokens a second over those without speculation, {requests_at_a_time(runs[0])}. {step_times(runs[0])}",
+        f"{_compared(runs[0])}, {requests_at_a_time(runs[0])}. {step_times(runs[0])}",
         height=80 + 44 * len(runs),
         xaxis={"title": {"text": FASTER}},
         yaxis={"autorange": "reversed", "showgrid": False},
@@ -251,11 +251,20 @@ def requests_at_a_time(run: Run) -> str:
     return "one request at a time" if n == 1 else f"at most {n} requests at a time, {mean:.1f} on average"
 
 
+def _compared(run: Run) -> str:
+    """What a speed-up is a ratio of."""
+    if run["config"].get("serving", {}).get("arrivals", "closed") == "closed":
+        return "Tokens a second over those without speculation"
+    return "Time of requests without speculation over that with it, from when each is sent to its last token"
+
+
 def step_times(run: Run) -> str:
     """Where the step times behind a speed-up come from, and what they are worth."""
     cost = run["config"]["cost"]
     note = f", {cost['note']}" if cost["note"] else ""
     charged = f"{cost['exposed_us']:g} µs a request and step" if cost["exposed_us"] else "nothing"
+    if run["config"].get("serving", {}).get("draft_us"):
+        charged = "what stands beside the latencies"
     worth = (
         "Uncalibrated: these step times have not been shown to reproduce a server's tokens a second without speculation"
         if "uncalibrated" in run["modelled"]["label"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...errors import TraceError
 from ..files import replacing
 from ..trace import Trace
-from . import calibration, costs, drafts, frontier, overview, recommendation
+from . import calibration, costs, drafts, frontier, overview, recommendation, served
 from .caveats import caveats
 from .examples import Watched, watch
 from .figure import Exhibit
@@ -118,6 +118,7 @@ def _chapter(group: Group, notes: str, decode: Callable[[list[int]], str] | None
             overview.speedups(group),
             overview.accept_lengths(group),
             overview.numbers(group),
+            served.latencies(group),
             overview.by_batch(group),
             overview.by_category(group, "modelled_speedup"),
             overview.by_category(group),

@@ -48,17 +48,17 @@ def serve(trace: Trace, cache: Cache, options: Options, on_progress: Callable[[i
     TraceError
         Time stamps are missing.
     """
-    serving, cost = options.serving, options.step_cost
+    serving, cost = options.charged, options.step_cost
     if serving is None or cost is None:
         raise ConfigError("serving: needs settings and step times: give Options serving and cost")
     ends = output_ends(trace, options.eos_ids, options.max_tokens)
     n_outputs = (ends - trace.output.offsets[:-1]).tolist()
     counts = Counts.zeros(len(trace), options.max_draft)
     engine = Speculating(trace, cache, options, ends, counts)
-    charged = serving if serving.charges else serving.charging(draft_us=cost.exposed_us)
     plain = _run(trace, ends, Plain(n_outputs), options, serving.charging(), cost, None)
-    drafting = _run(trace, ends, engine, options, charged, cost, on_progress)
-    counts.per_row_ms[:, STEP_MS], counts.per_row_ms[:, PLAIN_MS] = drafting.row_ms, plain.row_ms
+    drafting = _run(trace, ends, engine, options, serving, cost, on_progress)
+    for column, line in ((STEP_MS, drafting), (PLAIN_MS, plain)):
+        counts.per_row_ms[:, column] = line.request_ms(serving)
     return replace(
         counts,
         served=Served(drafting, plain),

@@ -39,7 +39,8 @@ class Serving:
         cost model's `exposed_us`. Constants, because a measured clock would decide which request sees what.
     overlap : bool
         Learning what the last step emitted, and ingesting prompts, run while the model does: of their time only what
-        is longer than the model's counts. Drafting is never hidden: a step waits for its drafts.
+        is longer than the model's counts. Drafting is never hidden: a step waits for its drafts. `replay.run` then
+        has the drafter `ngramspec` learn a step later, as it has to; others are taken to have learned in time.
 
     Raises
     ------

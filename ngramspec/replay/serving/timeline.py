@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ class Timeline:
         self.sent, self.first, self.ended = (np.full(self.n_rows, -1, np.int64) for _ in range(3))
         self.row_ms = np.zeros(self.n_rows)
 
-    def log(self, step: tuple[int, ...]) -> None:
+    def log(self, step: Sequence[int]) -> None:
         """Append one step, a number for each column."""
         self._log.extend(step)
 
@@ -61,43 +62,17 @@ class Timeline:
         """Every step in its order, int64[n_steps, 8]; columns as named above."""
         return np.array(self._log, np.int64).reshape(-1, N_COLUMNS)
 
+    def request_ms(self, serving: Serving) -> NDArray[np.float64]:
+        """What each request took, float64[n_rows] in milliseconds, as a modelled speed-up compares it.
+
+        With closed arrivals, its part of the server's time: all together are the time in which it ran. With open ones,
+        where a faster server idles more and runs less at a time, the time from when it was sent to its last token.
+        """
+        return self.row_ms if serving.arrivals == "closed" else (self.ended - self.sent) / 1e6
+
 
 class Served(NamedTuple):
     """The same requests, arriving alike, with a drafter and without speculation."""
 
     drafting: Timeline
     plain: Timeline
-
-
-def durations(steps: Int64, serving: Serving) -> Int64:
-    """How long each step would have taken had the drafter's times been others; what was decided stays as it is.
-
-    Parameters
-    ----------
-    steps : int64[n_steps, 8]
-        Of a timeline.
-    serving : Serving
-        With the times to charge.
-
-    Returns
-    -------
-    int64[n_steps]
-        Nanoseconds.
-    """
-    draft, accept, ingest = (
-        np.rint(1000.0 * us * steps[:, column]).astype(np.int64)
-        for us, column in (
-            (serving.draft_us, DECODING),
-            (serving.accept_us, LEARNED),
-            (serving.ingest_us, INGESTED),
-        )
-    )
-    if not serving.overlap:
-        total: Int64 = draft + steps[:, FORWARD] + accept + ingest
-        return total
-    learning = np.zeros_like(accept)
-    learning[1:] = accept[:-1]
-    # What an idle time follows has been learned by the next step.
-    learning[1:][steps[1:, START] > steps[:-1, START] + steps[:-1, DURATION]] = 0
-    hidden: Int64 = draft + np.maximum(steps[:, FORWARD], learning + ingest)
-    return hidden
