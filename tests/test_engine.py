@@ -1,63 +1,13 @@
 """The SGLang adapter without SGLang: rows, requests and their ends, tenants, and what happens after a failure."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from ngramspec import Draft
-from ngramspec.engines.sglang.config import EngineConfig
-from ngramspec.engines.sglang.drafts import Drafts
+from ngramspec.engines.sglang.followed import tenant_of
 from ngramspec.engines.sglang.guard import MAX_PAUSE, Guard
-from ngramspec.engines.sglang.requests import tenant_of
 from ngramspec.kernels.rows import fill_rows
-
-N_ROWS = 6
-
-
-class FakeRequest:
-    """A request as the engine would show it; tests append to `output_ids` as the engine would."""
-
-    def __init__(self, rid, prompt, *, limit=100, ended=None, **keys):
-        self.rid, self.origin_input_ids_unpadded, self.output_ids = rid, prompt, []
-        self.sampling_params = SimpleNamespace(max_new_tokens=limit, custom_params=keys.pop("custom", None))
-        self.ended = ended  # output tokens that count once it has ended
-        keys = {"extra_key": None, "cache_salt": None, "lora_id": None, "session_id": None} | keys
-        for key, value in keys.items():
-            setattr(self, key, value)
-
-    @property
-    def output_ids_through_stop(self):
-        return self.output_ids[: self.ended]
-
-    def finished(self):
-        return self.ended is not None
-
-
-def make(share="all users", chain=False, max_requests=8, **settings):
-    config = EngineConfig(max_bytes=16 * 2**20, share=share, **settings)
-    sizes = config.drafter(vocab_size=100, eos_ids=(), max_requests=max_requests)
-    return Drafts(config, sizes, max_batch=4, n_rows=N_ROWS, chain=chain)
-
-
-def rows_of(drafts, *requests, latest=None):
-    """One decode step; ids as lists, one a request."""
-    ids, _ = drafts.rows(requests, latest)
-    found = ids.reshape(len(requests), -1).tolist()
-    drafts.decoded(requests)
-    return found
-
-
-def serve(drafts, request, output):
-    """A whole request, one token a step."""
-    drafts.prefilled([request])
-    for token in output:
-        request.output_ids.append(token)
-        drafts.rows([request])
-        drafts.decoded([request])
-    request.ended = len(output)
-    drafts.decoded([])
-
+from tests.engine_requests import N_ROWS, FakeRequest, make, rows_of, serve
 
 TREES = [
     ([], []),
@@ -272,7 +222,7 @@ def test_a_failure_is_a_step_without_draft_and_drafting_comes_back(monkeypatch, 
     seen = []
     for token in [2, 3, 4, 5, 6, 1, 2, 3]:
         request.output_ids.append(token)
-        ids, mask = drafts.rows([request])
+        ids, mask, _ = drafts.rows([request])
         seen.append(int(ids[1]))
         assert ids[0] == token and mask.reshape(N_ROWS, N_ROWS)[:, 0].all()
         drafts.decoded([request])

@@ -13,7 +13,7 @@ from ngramspec.engines.sglang.contract import Promise, mismatches
 from ngramspec.engines.sglang.server import Server
 
 SERVER = {
-    "tp_size": 1, "pp_size": 1, "disaggregation": "null", "external_corpora": False,
+    "tp_size": 1, "pp_size": 1, "disaggregation": "null", "dp_attention": False,
     "backends": ("triton", "triton"), "mla": False, "breadth": 8, "page_size": 1, "vocab_size": 100, "eos_ids": (),
     "context_tokens": 1000, "max_running": 4, "n_rows": 12,
 }  # fmt: skip
@@ -22,10 +22,9 @@ SERVER = {
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"tp_size": 2}, "tensor parallelism of 2"),
         ({"pp_size": 2}, "pipeline parallelism of 2"),
         ({"disaggregation": "decode"}, "disaggregated decode"),
-        ({"external_corpora": True}, "external corpora"),
+        ({"dp_attention": True}, "data-parallel attention"),
     ],
 )
 def test_what_is_refused(change, words):
@@ -139,12 +138,12 @@ def test_every_promise_of_the_contract_is_of_a_known_kind_and_said_once():
 
 def test_doctor_says_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(contract, "installed", lambda: None)
-    assert main(["doctor", "--tp-size", "2", "--backend", "fa3"]) == 1
+    assert main(["doctor", "--pp-size", "2", "--tp-size", "2", "--backend", "fa3"]) == 1
     printed = capsys.readouterr().out
     assert "WRONG SGLang is not installed here" in printed
-    assert "WRONG refused: tensor parallelism of 2" in printed
+    assert "WRONG refused: pipeline parallelism of 2" in printed
     assert "drafts chains of up to 11 tokens (attention fa3/fa3)" in printed
-    assert "memory over 2 scheduler processes: 1,0" in printed
+    assert "memory in rank 0, which drafts for all ranks: 512 MiB" in printed
 
 
 def test_doctor_reports_wrong_settings(capsys, monkeypatch):

@@ -26,6 +26,7 @@ PLACES = {
     "numba": ("ngramspec._jit",),
     "sglang": ("ngramspec.engines.sglang",),
     "torch": ("ngramspec.engines.sglang",),
+    "prometheus_client": ("ngramspec.engines.sglang",),
     "typer": ("ngramspec.cli",),
     "rich": ("ngramspec.cli",),
     "plotly": ("ngramspec.replay.report",),

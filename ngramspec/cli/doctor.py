@@ -9,8 +9,9 @@ import typer
 
 from ..engines.sglang import contract
 from ..engines.sglang.config import CONFIG_FILE, SWITCH, EngineConfig, asked, from_environment
+from ..engines.sglang.record import MAX_WAITING
 from ..engines.sglang.server import Server, start_line
-from ..errors import ConfigError
+from ..errors import ConfigError, EngineContractError
 from .output import stdout
 
 #: What SGLang changes without being asked when --speculative-algorithm NGRAM is given, ours or its own.
@@ -26,6 +27,7 @@ def doctor(
     pp_size: Annotated[int, typer.Option(min=1, metavar="N", help="Pipeline stages.")] = 1,
     disaggregation: Annotated[str, typer.Option(metavar="MODE", help="null, prefill or decode.")] = "null",
     backend: Annotated[str, typer.Option(metavar="NAME", help="Attention backend.")] = "flashinfer",
+    dp_attention: Annotated[bool, typer.Option("--dp-attention", help="Attention is data-parallel.")] = False,
     mla: Annotated[bool, typer.Option("--mla", help="The model has multi-head latent attention.")] = False,
     page_size: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens a page of the KV cache.")] = 1,
     breadth: Annotated[int, typer.Option(min=1, metavar="N", help="speculative-ngram-max-bfs-breadth.")] = 10,
@@ -39,7 +41,7 @@ def doctor(
         tp_size=tp_size,
         pp_size=pp_size,
         disaggregation=disaggregation,
-        external_corpora=False,
+        dp_attention=dp_attention,
         backends=(backend, backend),
         mla=mla,
         breadth=breadth,
@@ -83,6 +85,11 @@ def _settings(server: Server) -> Iterator[tuple[bool, str]]:
     yield True, "switched on" if on else f"switched off: set {SWITCH}=1, or {CONFIG_FILE} to a JSON file"
     for line in server.refusals():
         yield False, f"refused: {line}"
+    try:
+        server.widths(config)
+    except EngineContractError as error:
+        yield False, f"refused: {error}"
+        return
     yield from _memory(server, config)
 
 
@@ -93,5 +100,16 @@ def _memory(server: Server, config: EngineConfig) -> Iterator[tuple[bool, str]]:
         yield False, str(error)
         return
     yield True, start_line(config, drafter, server)
-    ranks = server.tp_size * server.pp_size
-    yield True, f"memory over {ranks} scheduler process{'es' * (ranks > 1)}: {ranks * drafter.nbytes / 2**20:,.0f} MiB"
+    mib, corpora = drafter.nbytes / 2**20, config.max_corpus_bytes / 2**20
+    where = "rank 0, which drafts for all ranks" if server.tp_size > 1 else "the scheduler process"
+    copies = f"; as much again for the seconds that a snapshot takes: {mib:,.0f} MiB" if config.snapshot else ""
+    yield True, f"memory in {where}: {mib:,.0f} MiB, and up to {corpora:,.0f} MiB of external corpora{copies}"
+    if config.record:
+        held = (1 + MAX_WAITING) * config.record.file_bytes / 2**20
+        yield (
+            True,
+            (
+                f"records token ids of prompts and outputs in {config.record.folder}: at most "
+                f"{config.record.max_bytes / 2**20:,.0f} MiB of files, {held:,.0f} MiB of memory; sessions are hashed"
+            ),
+        )

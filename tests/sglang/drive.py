@@ -3,7 +3,7 @@
 SGLang loads plugins once a process, so that every variant (no speculation, built-in, ours, ours with a fault) is one
 run of this file. Options of the engine come as JSON; the environment says what our plugin does.
 
-    python -m tests.sglang.drive MODEL OUT.json '{"speculative_algorithm": "NGRAM"}' [short]
+    python -m tests.sglang.drive MODEL OUT.json '{"speculative_algorithm": "NGRAM"}' [short] [corpora]
 """
 
 import asyncio
@@ -23,6 +23,7 @@ ENGINE = {
     "mem_fraction_static": 0.3,
     "max_total_tokens": 4096,
     "max_running_requests": 4,
+    "schedule_conservativeness": 0.1,  # let more in than there is room for in the end
     "chunked_prefill_size": 128,
     "log_level": "info",
 }
@@ -94,10 +95,65 @@ def flush(engine):
     raise TimeoutError("the engine is not idle")
 
 
-def workloads(engine, short):
+class Numbers:
+    """A tokenizer for documents that are numbers."""
+
+    def encode(self, text, add_special_tokens=False):
+        return [int(word) for word in text.split()]
+
+
+def corpora(engine, call, **arguments):
+    """Ask the engine about external corpora, as its HTTP endpoints do."""
+    from sglang.srt.managers.io_struct import AddExternalCorpusReqInput
+
+    manager = engine.tokenizer_manager
+    manager.tokenizer = Numbers()
+    given = [AddExternalCorpusReqInput(**arguments)] if call == "add_external_corpus" else list(arguments.values())
+    result = engine.loop.run_until_complete(getattr(manager, call)(*given))
+    return {name: getattr(result, name) for name in ("success", "message")} | {
+        "tokens": getattr(result, "corpus_token_counts", None) or getattr(result, "loaded_token_count", None)
+    }
+
+
+def with_corpora(engine):
+    """What the endpoints answer, and what is served while a corpus of the whole cycle is loaded and afterwards."""
+    words = " ".join(map(str, stretch(0, VOCAB)))
+    answers = [
+        corpora(engine, "add_external_corpus", corpus_id="cycle", documents=[words, "7 9 7 9"]),
+        corpora(engine, "add_external_corpus", corpus_id="cycle", documents=["1 2 3"]),
+        corpora(engine, "add_external_corpus", corpus_id="other", documents=["5 6 5 6"]),
+        corpora(engine, "list_external_corpora"),
+        corpora(engine, "remove_external_corpus", corpus_id="other"),
+        corpora(engine, "remove_external_corpus", corpus_id="nothing"),
+        corpora(engine, "list_external_corpora"),
+    ]
+    flush(engine)  # frozen text outlives it, and nothing else does
+    time.sleep(1)  # what is left is put together anew
+    return answers
+
+
+def metrics():
+    """Our metrics as a scrape of the server would show them: name and labels, and value."""
+    from prometheus_client import CollectorRegistry, multiprocess
+
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)
+    return [
+        [sample.name, sample.labels, sample.value]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("ngramspec:")
+    ]
+
+
+def workloads(engine, short, loads):
     """Every workload in one fixed order; later ones meet the state that earlier ones left."""
     copied = [copying(start) for start in (5, 111, 222, 333)]
-    said = {"copy": batch(engine, copied, asking(96))}
+    said = {}
+    if not short:
+        # One at a time, so that a replay can keep the same schedule.
+        said["alone"] = [batch(engine, copying(20 * i, 30 + 40 * i), asking(80))[0] for i in range(6)]
+    said["copy"] = batch(engine, copied, asking(96))
     if short:
         return said
     said["plain"] = batch(engine, [stretch(start, 6) for start in (100, 140, 180, 220)], asking(64))
@@ -115,6 +171,13 @@ def workloads(engine, short):
     flush(engine)
     said["flushed"] = batch(engine, copied, asking(48))
     said["long"] = batch(engine, copying(70, 900), asking(64))
+    # Together more than the pool holds: some are put back and resumed.
+    said["retracted"] = batch(engine, [copying(start, 600) for start in (9, 99, 199, 299)], asking(480))
+    flush(engine)
+    if loads:
+        said["corpora"] = with_corpora(engine)
+    said["from_corpus"] = batch(engine, [stretch(start, 6) for start in (101, 141, 181, 221)], asking(64))
+    flush(engine)
     return said
 
 
@@ -124,7 +187,10 @@ def main():
 
     engine = sglang.Engine(model_path=model, **(ENGINE | options))
     try:
-        said = workloads(engine, "short" in sys.argv[4:])
+        said = workloads(engine, "short" in sys.argv[4:], "corpora" in sys.argv[4:])
+        time.sleep(2)  # what is written beside serving is written
+        if options.get("enable_metrics"):
+            said["metrics"] = metrics()
     finally:
         engine.shutdown()
     out.write_text(json.dumps(said))

@@ -5,28 +5,57 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
 import pytest
 
+from ngramspec import Drafter
+from ngramspec.engines.sglang.config import EngineConfig, SnapshotConfig
+from ngramspec.engines.sglang.snapshots import Snapshots
+from ngramspec.replay import Options, Trace, read, simulate
+from ngramspec.replay.recorded.steps import recorded_steps
 from tests.sglang.drive import BUILT_IN
 from tests.sglang.tiny_llama import make
 from tests.sources import ROOT
 
 #: Equal terms: SGLang's own corpus shows every request's output to every other.
 EVERYBODY = {"share": "all users"}
+NGRAM = {"speculative_algorithm": "NGRAM"}
 
-#: Engine options, our configuration (None: not asked for), a fault, and whether one workload is enough.
+
+@dataclass(frozen=True)
+class Variant:
+    """One run of `drive`."""
+
+    options: dict = field(default_factory=dict)  #: of the engine
+    config: dict | None = None  #: ours; None: not asked for
+    faults: str = ""  #: see `stand_in/cpu_harness.py`
+    widths: str = ""  #: rows that steps verify in turn
+    flags: tuple[str, ...] = ("short",)  #: see `drive`
+
+
+#: FOLDER stands for the variant's own.
 VARIANTS = {
-    "none": ({}, None, None, False),
-    "built-in": (BUILT_IN, None, None, False),
-    "ours": ({"speculative_algorithm": "NGRAM"}, EVERYBODY, None, False),
-    "chain": ({"speculative_algorithm": "NGRAM"}, EVERYBODY | {"topology": "chain"}, None, True),
-    "kernel": ({"speculative_algorithm": "NGRAM"}, EVERYBODY, "kernel", True),
-    "contract": (BUILT_IN, EVERYBODY, "contract", True),
-    "unknown key": (BUILT_IN, {"shares": "all users"}, None, True),
-    "too small": (BUILT_IN, EVERYBODY | {"max_bytes": 2**20}, None, True),
+    "none": Variant(flags=()),
+    "built-in": Variant(BUILT_IN, flags=()),
+    "ours": Variant(
+        NGRAM | {"enable_metrics": True},
+        EVERYBODY
+        | {"record": {"folder": "FOLDER/record", "salt": "salt"}, "snapshot": {"path": "FOLDER/learned.ngs"}}
+        | {"max_bytes": 64 * 2**20},
+        flags=("corpora",),
+    ),
+    "chains": Variant(NGRAM, EVERYBODY | {"topology": "chain", "width": "measured"}, widths="1,4,12,2", flags=()),
+    "faults": Variant(
+        NGRAM,
+        EVERYBODY | {"record": {"folder": "FOLDER/record", "seconds": 1}, "snapshot": {"path": "FOLDER/damaged.ngs"}},
+        faults="kernel,disk",
+    ),
+    "contract": Variant(BUILT_IN, EVERYBODY, faults="contract"),
+    "unknown key": Variant(BUILT_IN, {"shares": "all users"}),
+    "too small": Variant(BUILT_IN, EVERYBODY | {"max_bytes": 2**20}),
 }
 
 #: Where SGLang's own knows nothing and ours has read the prompt.
@@ -37,21 +66,23 @@ class Served:
     """What one variant said, and its log."""
 
     def __init__(self, folder, name, model):
-        options, config, fault, short = VARIANTS[name]
+        variant, self.folder = VARIANTS[name], folder
         out = folder / "said.json"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("NGRAMSPEC")}
         environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
-        if config is not None:
-            (folder / "config.json").write_text(json.dumps(config))
+        if variant.config is not None:
+            (folder / "config.json").write_text(json.dumps(variant.config).replace("FOLDER", str(folder)))
             environment["NGRAMSPEC_CONFIG"] = str(folder / "config.json")
-        if fault is not None:
-            environment["NGRAMSPEC_TEST_FAULT"] = fault
-        command = [sys.executable, "-m", "tests.sglang.drive", str(model), str(out), json.dumps(options)]
+        for key, value in (("FAULT", variant.faults), ("WIDTHS", variant.widths)):
+            if value:
+                environment[f"NGRAMSPEC_TEST_{key}"] = value
+        (folder / "damaged.ngs").write_bytes(b"NGRAMSPEC" * 1000)
+        command = [sys.executable, "-m", "tests.sglang.drive", str(model), str(out), json.dumps(variant.options)]
         run = subprocess.run(
-            [*command, *(["short"] if short else [])],
+            [*command, *variant.flags],
             cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=900,
         )  # fmt: skip
-        self.log = run.stdout
+        self.log, self.model = run.stdout, model
         assert run.returncode == 0, self.log[-5000:]
         self.said = json.loads(out.read_text())
 
@@ -77,15 +108,25 @@ def served(tmp_path_factory):
         return {name: run.result() for name, run in runs.items()}
 
 
+def texts(said):
+    """Names of the workloads."""
+    return [name for name in said if name not in ("corpora", "metrics")]
+
+
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "none"])
 def test_text_is_that_of_no_speculation(served, name):
-    for workload in served[name].said:
+    for workload in texts(served[name].said):
         assert served[name].text(workload) == served["none"].text(workload), workload
+
+
+def test_some_requests_were_put_back_and_resumed(served):
+    for name in ("none", "ours"):
+        assert "KV cache pool is full. Retract requests" in served[name].log
 
 
 def test_ours_is_nowhere_far_below_the_built_in(served):
     # Short random walks decide little by little: a tenth is a handful of steps.
-    for workload in served["ours"].said:
+    for workload in texts(served["ours"].said):
         ours, built_in = (served[name].accept_length(workload) for name in ("ours", "built-in"))
         assert ours >= 0.9 * built_in, (workload, ours, built_in)
 
@@ -95,15 +136,97 @@ def test_ours_accepts_two_tokens_more_where_the_output_copies_the_prompt(served,
     assert served["ours"].accept_length(workload) >= served["built-in"].accept_length(workload) + 2
 
 
-def test_chains_draft_too(served):
-    assert served["chain"].accept_length("copy") >= served["built-in"].accept_length("copy") + 2
-    assert "drafts chains of up to 11 tokens" in served["chain"].log
+def test_chains_of_changing_width_draft_too(served):
+    assert served["chains"].accept_length("copy") >= 2.5
+    log = served["chains"].log
+    assert "drafts chains of up to 11 tokens" in log and "1/3/6/12 rows a request and step" in log
 
 
 def test_ours_says_once_what_it_does_and_nothing_failed(served):
     log = served["ours"].log
     assert log.count("ngramspec: drafts trees of up to 11 tokens (attention torch_native/torch_native)") == 1
-    assert "failed" not in log
+    assert "failed" not in log.replace("request_failed", "")
+    assert "'salt': 'set'" in log
+
+
+def test_endpoints_of_external_corpora_answer_as_they_do_without_us(served):
+    added, twice, other, both, removed, unknown, left = served["ours"].said["corpora"]
+    assert added == {"success": True, "message": "Loaded corpus 'cycle' with 516 tokens.", "tokens": 516}
+    assert not twice["success"] and "is there already" in twice["message"]
+    assert other["success"] and both["tokens"] == {"cycle": 516, "other": 4}
+    assert removed["success"] and not unknown["success"] and "is not there" in unknown["message"]
+    assert left["tokens"] == {"cycle": 516}
+
+
+def test_a_corpus_is_drafted_from(served):
+    assert served["ours"].accept_length("from_corpus") >= served["built-in"].accept_length("from_corpus") + 1
+
+
+def metric(served, name, **labels):
+    """Value of a metric in the run of ours."""
+    found = [
+        value
+        for known, its_labels, value in served["ours"].said["metrics"]
+        if known == f"ngramspec:{name}" and labels.items() <= its_labels.items()
+    ]
+    assert len(found) == 1, (name, found)
+    return found[0]
+
+
+def test_metrics_are_what_was_served(served):
+    said = served["ours"].said
+    results = [result for workload in texts(said) for result in said[workload]]
+    steps = sum(result["verify_steps"] for result in results)
+    # A request that was aborted, and those that were put back, count on one side only.
+    assert metric(served, "known_steps_total") == pytest.approx(steps, rel=0.05)
+    emitted = sum(len(result["ids"]) - 1 for result in results)
+    assert metric(served, "emitted_total") == pytest.approx(emitted, rel=0.05)
+    assert metric(served, "drafted_total") > metric(served, "accepted_total") > 0.8 * (emitted - steps)
+    assert metric(served, "drafted_by_source_total", source="own") > 0
+    assert metric(served, "drafted_by_source_total", source="frozen") > 0
+    assert metric(served, "empty_drafts_total", reason="no_match") > 0
+    assert metric(served, "draft_us_count") > 100 and metric(served, "ingest_us_count") > 10
+    assert metric(served, "cache_bytes") <= 64 * 2**20
+    assert metric(served, "recorded_total") == len(recorded(served)) and metric(served, "failures_total") == 0
+
+
+def recorded(served):
+    """The traffic of ours as it was recorded."""
+    return Trace.concat([read(path) for path in sorted((served["ours"].folder / "record").glob("*.jsonl.gz"))])
+
+
+def test_the_record_is_what_was_served(served):
+    trace, said = recorded(served), served["ours"].said
+    outputs = [trace.output[row].tolist() for row in range(len(trace))]
+    for workload in texts(said):
+        assert all(result["ids"] in outputs for result in said[workload]), workload
+    assert [trace.output[row].tolist() for row in range(6)] == [result["ids"] for result in said["alone"]]
+    assert {"length", "abort"} <= set(trace.finish_reason.names)
+    first = trace.select(range(6))
+    assert [len(steps) for steps in recorded_steps(first).lengths] == [r["verify_steps"] for r in said["alone"]]
+
+
+@pytest.mark.parametrize(("workload", "rows", "concurrency"), [("alone", range(6), 1), ("copy", range(6, 10), 4)])
+def test_replay_of_the_record_predicts_the_engines_own_accept_length(served, workload, rows, concurrency):
+    config = EngineConfig(max_bytes=64 * 2**20).drafter(vocab_size=512, eos_ids=(0, 1), max_requests=8)
+    drafter, trace = Drafter(config), recorded(served)
+    for these, together in ((range(6), 1), (range(6, 10), 4)):  # the same schedule
+        options = Options(max_draft=11, concurrency=together, eos_ids=())
+        counts = simulate(trace.select(these), drafter, options)
+        if these == rows:
+            break
+    emitted = trace.output.lengths[list(rows)].sum() - len(rows)
+    assert emitted / counts.per_row[:, 0].sum() == pytest.approx(served["ours"].accept_length(workload), rel=0.01)
+
+
+def test_what_was_learned_outlives_the_server(served):
+    path = served["ours"].folder / "learned.ngs"
+    config = EngineConfig(max_bytes=64 * 2**20).drafter(vocab_size=512, eos_ids=(0, 1), max_requests=8)
+    snapshots = Snapshots(SnapshotConfig(path=str(path)), str(served["ours"].model))
+    drafter = Drafter(config)
+    assert snapshots.load(drafter) and drafter.stats()["shared_tokens"] > 64
+    other = Snapshots(SnapshotConfig(path=str(path)), "another model")
+    assert not other.load(Drafter(config))
 
 
 def test_the_built_in_runs_where_ours_is_not_asked_for(served):
@@ -111,12 +234,29 @@ def test_the_built_in_runs_where_ours_is_not_asked_for(served):
     assert "ngramspec:" not in served["none"].log
 
 
-def test_a_kernel_that_raises_costs_drafts_and_nothing_else(served):
-    said = [line for line in served["kernel"].log.splitlines() if "drafting failed" in line]
-    times = [datetime.strptime(line[1:20], "%Y-%m-%d %H:%M:%S") for line in said]
-    assert said and "MemoryError: made to fail by a test" in served["kernel"].log
-    assert all((later - earlier).total_seconds() >= 59 for earlier, later in pairwise(times)), said
-    assert 1 < served["kernel"].accept_length("copy") < served["ours"].accept_length("copy")
+def times_of(lines):
+    """When each line was logged."""
+    return [datetime.strptime(line[1:20], "%Y-%m-%d %H:%M:%S") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("doing", "why"),
+    [("drafting", "MemoryError: made to fail by a test"), ("recording", "No space left on device")],
+)
+def test_a_failure_costs_drafts_or_a_record_and_a_line_a_minute(served, doing, why):
+    log = served["faults"].log
+    said = [line for line in log.splitlines() if f"{doing} failed" in line]
+    assert said and why in log
+    assert all((later - earlier).total_seconds() >= 59 for earlier, later in pairwise(times_of(said))), said
+
+
+def test_drafting_goes_on_between_failures(served):
+    assert 1 < served["faults"].accept_length("copy") < served["ours"].accept_length("copy")
+    assert not list((served["faults"].folder / "record").iterdir())
+
+
+def test_a_damaged_snapshot_is_refused_with_the_reason(served):
+    assert "the snapshot is refused, the server starts without it" in served["faults"].log
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ...config import DrafterConfig, check
 from ...errors import ConfigError
@@ -17,6 +17,66 @@ SWITCH, CONFIG_FILE = "NGRAMSPEC", "NGRAMSPEC_CONFIG"
 
 SHARES = ("tenant", "all users", "nothing")
 TOPOLOGIES = ("auto", "chain")
+WIDTHS = ("fixed", "measured")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordConfig:
+    """Whether and how served traffic is recorded as a trace: token ids of prompts and outputs, so treat it as such.
+
+    Parameters
+    ----------
+    folder : str
+        Where the files go; made if it is not there. Readable by the server's user only.
+    fraction : float
+        Share of requests recorded, chosen by their session where they have one, so that sessions stay whole.
+    max_bytes : int
+        Of all files together; the oldest make room.
+    file_bytes : int
+        Rows that wait in memory, before compression, until a file is written.
+    seconds : int
+        Longest time that a row waits.
+    salt : str
+        Sessions and tenants are recorded as hashes with this. Empty: a random one each start, so that nobody can tell
+        sessions of two starts apart or together.
+    """
+
+    folder: str
+    fraction: float = 1.0
+    max_bytes: int = 2**30
+    file_bytes: int = 16 * 2**20
+    seconds: int = 60
+    salt: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("folder", "salt"):
+            if not isinstance(getattr(self, name), str) or (name == "folder" and not self.folder):
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed a text")
+        _share(self.fraction, "fraction")
+        check(self.max_bytes, "max_bytes", 2**16, 2**50)
+        check(self.file_bytes, "file_bytes", 2**10, 2**30)
+        check(self.seconds, "seconds", 1, 86_400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotConfig:
+    """Whether and where what was learned outlives the server: see `ngramspec.snapshot` for what that is.
+
+    Parameters
+    ----------
+    path : str
+        File to load at start, if it is there, and to save to.
+    seconds : int
+        Time from one save to the next while requests are served. The last is made when the server ends.
+    """
+
+    path: str
+    seconds: int = 900
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path:
+            raise ConfigError(f"path: got {self.path!r}, allowed the path of a file")
+        check(self.seconds, "seconds", 1, 86_400)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,32 +93,59 @@ class EngineConfig:
     topology : {"auto", "chain"}
         `auto`: trees where the attention backend is known to read tree masks, else chains.
     min_prob : float
-        Leave out tokens whose path probability is below this. Rows are verified all the same: the engine's number of
-        rows is fixed.
+        Leave out tokens whose path probability is below this. With `width` fixed, rows are verified all the same.
+    width : {"fixed", "measured"}
+        `fixed`: every step verifies the server's number of rows. `measured`: each step takes the number that emits most
+        a second by live step times, down to plain decoding; only where narrower steps are right and cheap (see README).
+    widths : tuple of int
+        For `measured`: rows a request that a step may verify; 1, plain decoding, and the server's number are always
+        among them.
+    max_corpus_bytes : int
+        Hard limit of all external corpora together; while one is loaded, as much again is needed.
     prompt_tokens_per_step : int
-        Prompt tokens read in one step of the scheduler; what is left of a longer prompt follows in later steps, and
-        its request is not drafted for until then. Cost: about 0.3 µs a token, while the model runs.
+        Prompt tokens read in one step of the scheduler, by a thread while the model runs; what is left of a longer
+        prompt follows in later steps, and its request is not drafted for until then. Cost: about 0.3 µs a token.
     draft_threads : int
         See `DrafterConfig`.
+    record : RecordConfig, optional
+        None: nothing is recorded.
+    snapshot : SnapshotConfig, optional
+        None: what was learned ends with the server.
     """
 
     max_bytes: int = 512 * 2**20
     share: str = "tenant"
     topology: str = "auto"
     min_prob: float = 0.0
+    width: str = "fixed"
+    widths: tuple[int, ...] = ()
+    max_corpus_bytes: int = 256 * 2**20
     prompt_tokens_per_step: int = 16_384
     draft_threads: int = 1
+    record: RecordConfig | None = None
+    snapshot: SnapshotConfig | None = None
+
+    PARTS: ClassVar[dict[str, Any]] = {"record": RecordConfig, "snapshot": SnapshotConfig}
 
     def __post_init__(self) -> None:
         check(self.max_bytes, "max_bytes", 2**20, 2**40)
+        check(self.max_corpus_bytes, "max_corpus_bytes", 0, 2**40)
         check(self.prompt_tokens_per_step, "prompt_tokens_per_step", 256, 2**30)
         check(self.draft_threads, "draft_threads", 1, 64)
-        for name, value, allowed in (("share", self.share, SHARES), ("topology", self.topology, TOPOLOGIES)):
-            if value not in allowed:
-                raise ConfigError(f"{name}: got {value!r}, allowed {', '.join(map(repr, allowed))}")
-        number = isinstance(self.min_prob, (int, float)) and not isinstance(self.min_prob, bool)
-        if not number or not 0 <= self.min_prob <= 1:
-            raise ConfigError(f"min_prob: got {self.min_prob!r}, allowed 0 to 1")
+        for name, allowed in (("share", SHARES), ("topology", TOPOLOGIES), ("width", WIDTHS)):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {', '.join(map(repr, allowed))}")
+        _share(self.min_prob, "min_prob")
+        if not isinstance(self.widths, (list, tuple)):
+            raise ConfigError(f"widths: got {self.widths!r}, allowed a list of integers")
+        for i, width in enumerate(self.widths):
+            check(width, f"widths[{i}]", 2, 1024)
+        object.__setattr__(self, "widths", tuple(self.widths))
+        if self.widths and self.width == "fixed":
+            raise ConfigError("widths: has no effect with width 'fixed': take 'measured', or leave it out")
+        for name, kind in self.PARTS.items():
+            if not isinstance(getattr(self, name), (kind, type(None))):
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed an object of its own settings")
 
     def drafter(self, *, vocab_size: int, eos_ids: tuple[int, ...], max_requests: int) -> DrafterConfig:
         """The drafter's settings for a model and a server; raises `ConfigError` where `max_bytes` is too little.
@@ -84,15 +171,40 @@ class EngineConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build from a mapping; an unknown key is a `ConfigError` that names it and what is allowed."""
-        names = [f.name for f in fields(cls)]
-        for key in values:
-            if key not in names:
-                raise ConfigError(f"$.{key}: unknown setting; allowed are {', '.join(names)}")
-        return cls(**values)
+        values = dict(values)
+        for name, kind in cls.PARTS.items():
+            if isinstance(values.get(name), Mapping):
+                values[name] = _build(kind, values[name], f"$.{name}")
+        return _build(cls, values, "$")  # type: ignore[no-any-return]
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values."""
-        return asdict(self)
+        return asdict(self) | {"widths": list(self.widths)}
+
+    def told(self) -> dict[str, Any]:
+        """The same for a log, without the salt, which is a secret."""
+        values = self.to_dict()
+        if values["record"]:
+            values["record"]["salt"] = "set" if values["record"]["salt"] else "random"
+        return values
+
+
+def _build(kind: Any, values: Mapping[str, Any], path: str) -> Any:
+    names = [f.name for f in fields(kind)]
+    for key in values:
+        if key not in names:
+            raise ConfigError(f"{path}.{key}: unknown setting; allowed are {', '.join(names)}")
+    try:
+        return kind(**values)
+    except TypeError as error:  # a setting without a default is missing
+        raise ConfigError(f"{path}: {str(error).partition('() ')[2] or error}") from None
+    except ConfigError as error:
+        raise (error if path == "$" else ConfigError(f"{path}.{error}")) from None
+
+
+def _share(value: Any, name: str) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}: got {value!r}, allowed 0 to 1")
 
 
 def asked(environment: Mapping[str, str] = os.environ) -> bool:

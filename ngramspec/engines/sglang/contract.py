@@ -52,6 +52,7 @@ CONTRACT = (
     _fields("sglang.srt.plugins.hook_registry:HookType", "REPLACE"),
     _override(f"{_WORKER}.__init__", "self", "server_args", "gpu_id", "nccl_port", "target_worker"),
     _override(f"{_SPEC}.base_spec_worker:BaseSpecWorker.init_attention_backends", "self"),
+    _override(f"{_SPEC}.base_spec_worker:BaseSpecWorker.note_request_finished", "self", "rid", "natural_stop"),
     _override(f"{_WORKER}.clear_cache_pool", "self"),
     _override(f"{_WORKER}._prepare_draft_tokens", "self", "batch"),
     _override(f"{_WORKER}._prepare_for_speculative_decoding", "self", "batch"),
@@ -60,8 +61,9 @@ CONTRACT = (
     _fields(
         _WORKER,
         "server_args", "enable_overlap", "model_runner", "page_size", "draft_token_num", "topk", "device",
-        "max_batch_size", "ngram_corpus", "grammar_tree_host", "draft_tokens_batch", "tree_mask_batch",
-        "positions_batch", "retrieve_indexes_batch", "retrieve_next_token_batch", "retrieve_next_sibling_batch",
+        "max_batch_size", "ngram_corpus", "grammar_tree_host", "req_to_token_pool", "draft_tokens", "tree_mask",
+        "positions", "retrieve_indexes", "retrieve_next_token", "retrieve_next_sibling", "add_external_corpus",
+        "commit_corpus_load", "remove_external_corpus", "list_external_corpora",
     ),
     _call(
         f"{_SPEC}.cpp_ngram.ngram_corpus:NgramCorpus.__init__",
@@ -83,7 +85,10 @@ CONTRACT = (
         "self", "draft_token", "custom_mask", "positions", "retrieve_index", "retrieve_next_token",
         "retrieve_next_sibling", "draft_token_num",
     ),
-    _fields(f"{_SPEC}.ngram_info:NgramVerifyInput", "accept_tokens", "accept_lens"),
+    _fields(
+        f"{_SPEC}.ngram_info:NgramVerifyInput",
+        "accept_tokens", "accept_lens", "draft_token_num", "num_tokens_per_req", "num_tokens_for_logprob_per_req",
+    ),
     _fields("sglang.srt.model_executor.forward_batch_info:ForwardMode", "TARGET_VERIFY", "is_decode", "is_extend"),
     _fields(
         "sglang.srt.managers.schedule_batch:ScheduleBatch",
@@ -93,7 +98,7 @@ CONTRACT = (
     _fields(
         "sglang.srt.managers.schedule_batch:Req",
         "rid", "origin_input_ids_unpadded", "output_ids", "output_ids_through_stop", "sampling_params", "extra_key",
-        "cache_salt", "lora_id", "session_id", "finished",
+        "cache_salt", "lora_id", "session_id", "finished", "finished_reason", "spec_correct_drafts_histogram",
     ),
     _fields("sglang.srt.sampling.sampling_params:SamplingParams", "max_new_tokens", "custom_params"),
     _fields(
@@ -101,7 +106,16 @@ CONTRACT = (
         "model_config", "use_mla_backend", "prefill_attention_backend_str", "decode_attention_backend_str",
     ),
     _fields("sglang.srt.configs.model_config:ModelConfig", "vocab_size", "hf_eos_token_id", "context_len"),
-    _fields("sglang.srt.server_args:ServerArgs", "tp_size", "pp_size", "disaggregation_mode"),
+    _fields(
+        "sglang.srt.server_args:ServerArgs",
+        "tp_size", "pp_size", "disaggregation_mode", "enable_dp_attention", "enable_metrics", "served_model_name",
+        "model_path", "tokenizer_path",
+    ),
+    _call("sglang.srt.runtime_context:get_parallel"),
+    _fields("sglang.srt.runtime_context:ParallelContext", "tp_group", "dp_rank"),
+    _fields("sglang.srt.distributed.parallel_state:GroupCoordinator", "ranks", "rank_in_group", "cpu_group"),
+    _call("torch.distributed.distributed_c10d:_get_default_store"),
+    _fields("sglang.srt.managers.scheduler:GenerationBatchResult", "next_draft_input", "next_token_ids"),
 )  # fmt: skip
 
 

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...caches.frozen import FrozenCorpus
 from ...config import DrafterConfig
-from ...draft import DraftBatch, Topology
+from ...draft import DraftBatch, Reason, Topology
 from ...drafting.drafter import Drafter
 from ...kernels.rows import fill_rows
 from .config import EngineConfig
+from .counters import Counters
+from .followed import Request
 from .guard import Guard
-from .requests import Request, Requests
+from .metrics import Metrics
+from .pace import Pace
+from .record import Recorder
+from .requests import Requests
+from .snapshots import Snapshots
 
 NO_SLOTS = np.zeros(0, np.int32)
-Rows = tuple[NDArray[np.int64], NDArray[np.bool_]]
+
+
+class Rows(NamedTuple):
+    """What a step verifies; views that the next step overwrites."""
+
+    ids: NDArray[np.int64]  #: int64[batch * n_rows], row 0 of a request is its last committed token
+    seen: NDArray[np.bool_]  #: bool[batch * n_rows * n_rows], rows of its own draft that a row may attend to
+    n_rows: int  #: a request
 
 
 class Drafts:
@@ -36,15 +53,34 @@ class Drafts:
         Rows verified a request, the committed token included (`--speculative-num-draft-tokens`).
     chain : bool
         Draft chains: the attention backend is not known to read tree masks.
+    widths : tuple of int
+        Rows that a step may verify, for `width="measured"`; the last is `n_rows`. Empty: every step verifies `n_rows`.
+    tokenizer : str
+        For snapshots: what tells the tokenizer apart.
     """
 
     def __init__(
-        self, config: EngineConfig, drafter: DrafterConfig, *, max_batch: int, n_rows: int, chain: bool
+        self,
+        config: EngineConfig,
+        drafter: DrafterConfig,
+        *,
+        max_batch: int,
+        n_rows: int,
+        chain: bool,
+        widths: tuple[int, ...] = (),
+        tokenizer: str = "",
     ) -> None:
         self.n_rows, self.chain = n_rows, chain
-        self.guard = Guard()
-        self.requests = Requests(Drafter(drafter), config.share, config.prompt_tokens_per_step)
-        self.n_steps = self.n_drafted = 0  #: request steps, and tokens drafted in them
+        self.guard, self.counters = Guard(), Counters()
+        self.pace = Pace(widths) if widths else None
+        self.metrics: Metrics | None = None
+        self.recorder = Recorder(config.record) if config.record else None
+        self.snapshots = Snapshots(config.snapshot, tokenizer) if config.snapshot else None
+        self.requests = Requests(
+            Drafter(drafter), config.share, config.prompt_tokens_per_step, self.counters, self.recorder
+        )
+        if self.snapshots:
+            self.snapshots.load(self.drafter)
         self._min_prob = config.min_prob
         self._topology = Topology.CHAIN if chain else Topology.TREE
         self._out = DraftBatch.allocate(max_batch, n_rows - 1)
@@ -53,9 +89,15 @@ class Drafts:
         self._last = np.zeros(max_batch, np.int64)
         self._ids = np.zeros(max_batch * n_rows, np.int64)
         self._mask = np.zeros(max_batch * n_rows * n_rows, np.bool_)
+        self._corpus: FrozenCorpus | None = None
+
+    @property
+    def drafter(self) -> Drafter:
+        """Its drafter."""
+        return self.requests.drafter
 
     def rows(self, requests: Sequence[Request], latest: Sequence[Sequence[int]] | None = None) -> Rows:
-        """Verify rows of a batch; modifies.
+        """Verify rows of a batch, parents before children; modifies.
 
         Parameters
         ----------
@@ -63,59 +105,111 @@ class Drafts:
             The batch, in the engine's order.
         latest : sequence of sequences of int, optional
             Each request's accepted tokens that are not in its record yet.
-
-        Returns
-        -------
-        ids : int64[batch * n_rows]
-            Row 0 is the last committed token. A view that the next call overwrites.
-        mask : bool[batch * n_rows * n_rows]
-            Which rows of its own draft a row may attend to; parents come before children. A view as well.
         """
+        started = perf_counter_ns()
         n = len(requests)
         for i, request in enumerate(requests):
             self._last[i] = last_token(request, latest[i] if latest is not None else ())
-        ids, mask = self._ids[: n * self.n_rows], self._mask[: n * self.n_rows**2]
         self._slots = NO_SLOTS
-        if self.guard.ready():
-            try:
-                self._draft(requests, latest)
-                out = self._out
-                fill_rows(n, out.tokens, out.parents, out.n_draft, self._last, self.chain, self.n_rows, ids, mask)
-                self.n_steps += n
-                self.n_drafted += int(out.n_draft[:n].sum())
-                self.guard.worked()
-                return ids, mask
-            except Exception as error:
-                self._failed("drafting", error)
-        self._bare(n, ids, mask)
-        return ids, mask
+        rows = self._drafted(requests, latest) if self.guard.ready() else None
+        if rows is None:
+            rows = self._bare(n)
+        with suppress(Exception):  # numbers for reports: `catch_up` would have failed, and been counted
+            self.requests.stepped(requests, self._out.n_draft[:n].tolist())
+        if self.metrics:
+            read_ns, self.requests.read_ns = self.requests.read_ns, 0
+            self.metrics.timed((perf_counter_ns() - started) / 1000, read_ns / 1000)
+        return rows
 
     def prefilled(self, requests: Sequence[Request]) -> None:
-        """Follow the requests of a prefill batch and read their prompts; modifies. Call it while the model runs."""
+        """Follow the requests of a prefill batch and have prompts read; modifies. Call it while the model runs."""
+        if self.pace:
+            self.pace.interrupt()
         self._while_running(requests, prefill=True)
 
     def decoded(self, requests: Sequence[Request]) -> None:
         """Learn from the step whose rows have been handed out; modifies. Call it while the model runs."""
         self._while_running(requests, prefill=False)
 
+    def finished(self, rid: str) -> None:
+        """End a request that the engine says has ended; modifies."""
+        if not self.guard.paused:
+            self._safely("ending a request", self.requests.finished, rid)
+        if self.metrics and not len(self.requests):
+            self.metrics.publish(self.told, at_once=True)  # nothing may follow for long
+
     def flush(self) -> None:
-        """Forget everything; modifies."""
-        self._slots = NO_SLOTS
+        """Save what was learned where that is asked for, then forget everything; modifies."""
+        if self.snapshots and not self.guard.paused:
+            self._safely("saving a snapshot", self._save)
+        if self.recorder:
+            self.recorder.flush()
+        self._forget()
+
+    def close(self) -> None:
+        """Write what is to outlive the server; for its end."""
+        with suppress(Exception):
+            if self.snapshots and not self.guard.paused:
+                self.requests.wait()
+                self.snapshots.save(self.drafter, wait=True)
+        if self.recorder:
+            self.recorder.close()
+
+    def use_corpus(self, corpus: FrozenCorpus | None) -> None:
+        """Draft from this frozen text, or from none, from the next step on; modifies."""
+        self._corpus = corpus
+        self._safely("changing the corpus", self._swap)
+
+    def told(self) -> dict[str, Any]:
+        """Everything that metrics show, by name."""
+        stats = self.drafter.stats()
+        recorder, snapshots = self.recorder, self.snapshots
+        return self.counters.to_dict() | {
+            "failures": self.guard.failures,
+            "paused": int(self.guard.paused),
+            "slow": int(bool(self.pace and self.pace.paused)),
+            "requests": len(self.requests),
+            "not_followed": self.requests.n_unfollowed,
+            "cache_bytes": self.drafter.nbytes,
+            "corpus_bytes": self._corpus.nbytes if self._corpus else 0,
+            **{name: stats[name] for name in stats if name.startswith(("own_tokens", "shared_tokens"))},
+            "recorded": recorder.n_recorded if recorder else 0,
+            "record_dropped": recorder.n_dropped if recorder else 0,
+            "snapshots": snapshots.n_saved if snapshots else 0,
+            "snapshot_failures": snapshots.failures if snapshots else 0,
+        }
+
+    def _drafted(self, requests: Sequence[Request], latest: Sequence[Sequence[int]] | None) -> Rows | None:
+        """Rows with drafts; None after a failure."""
+        n, out = len(requests), self._out
         try:
-            self.requests.forget()
+            self._draft(requests, latest)
+            width = self.n_rows
+            if self.pace:
+                self.pace.begin(n, self.counters.emitted)
+                width = self.pace.choose(out, n)
+            np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
+            ids, seen = self._views(n, width)
+            fill_rows(n, out.tokens, out.parents, out.n_draft, self._last, self.chain, width, ids, seen)
+            self.counters.stepped(out, n, width)
+            self.guard.worked()
+            return Rows(ids, seen, width)
         except Exception as error:
-            self.guard.failed("flushing", error)
+            self._failed("drafting", error)
+            return None
 
     def _draft(self, requests: Sequence[Request], latest: Sequence[Sequence[int]] | None) -> None:
         """Fill `_out`, row i for request i, empty where it cannot be drafted for."""
         places, slots, remaining = self.requests.catch_up(requests, latest)
-        n, at = len(slots), np.array(places, np.int64)
+        n, at, total = len(slots), np.array(places, np.int64), len(requests)
         self._slots = slots
-        self._out.n_draft[: len(requests)] = 0
+        if n < total:
+            self._out.n_draft[:total] = 0
+            self._out.reason[:total] = Reason.TOO_SHORT
         if n == 0:
             return
-        out = self._out if n == len(requests) else self._some
-        self.requests.drafter.draft_batch(
+        out = self._out if n == total else self._some
+        self.drafter.draft_batch(
             slots,
             out,
             max_draft=self.n_rows - 1,
@@ -124,36 +218,78 @@ class Drafts:
             remaining=remaining,
         )
         if out is not self._out:
-            for there, here in zip((self._out.tokens, self._out.parents), (out.tokens, out.parents), strict=True):
-                there[at] = here[:n]
-            self._out.n_draft[at] = out.n_draft[:n]
+            for name in ("tokens", "parents", "path_q30", "sources", "n_draft", "reason"):
+                getattr(self._out, name)[at] = getattr(out, name)[:n]
 
-    def _bare(self, n: int, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> None:
+    def _bare(self, n: int) -> Rows:
         """Rows without a draft, in numpy alone: this is what is left when compiled code fails."""
-        seen = np.tri(self.n_rows, dtype=np.bool_) if self.chain else np.eye(self.n_rows, dtype=np.bool_)
-        seen[:, 0] = True
-        mask.reshape(n, self.n_rows, self.n_rows)[:] = seen
-        rows = ids.reshape(n, self.n_rows)
+        width = self.pace.widths[0] if self.pace else self.n_rows
+        ids, seen = self._views(n, width)
+        one = np.tri(width, dtype=np.bool_) if self.chain else np.eye(width, dtype=np.bool_)
+        one[:, 0] = True
+        seen.reshape(n, width, width)[:] = one
+        rows = ids.reshape(n, width)
         rows[:] = 0
         rows[:, 0] = self._last[:n]
+        self._out.n_draft[:n] = 0
+        self.counters.bare(n, width)
+        return Rows(ids, seen, width)
+
+    def _views(self, n: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        return self._ids[: n * width], self._mask[: n * width**2]
 
     def _while_running(self, requests: Sequence[Request], *, prefill: bool) -> None:
-        if self.guard.paused:
-            return
+        if not self.guard.paused:
+            self._safely("following requests", self._follow if prefill else self._learn, requests)
+        if self.metrics:
+            self.metrics.publish(self.told)
+
+    def _follow(self, requests: Sequence[Request]) -> None:
+        self.requests.follow(requests)
+        self._settle_down(requests)
+
+    def _learn(self, requests: Sequence[Request]) -> None:
+        slots, self._slots = self._slots, NO_SLOTS
+        if len(slots):
+            self.requests.wait()
+            self.drafter.settle(slots)
+        self._settle_down(requests)
+
+    def _settle_down(self, requests: Sequence[Request]) -> None:
+        self.requests.end_finished(requests)
+        if self.snapshots and self.snapshots.due:
+            self.snapshots.save(self.drafter)
+        self.requests.read_prompts()
+
+    def _save(self) -> None:
+        assert self.snapshots is not None
+        self.requests.wait()
+        self.snapshots.save(self.drafter)
+
+    def _swap(self) -> None:
+        self.requests.wait()
+        for name in self.drafter.corpora:
+            self.drafter.remove_corpus(name)
+        if self._corpus is not None:
+            self.drafter.add_corpus(self._corpus)
+
+    def _safely(self, doing: str, call: Any, *arguments: Any) -> None:
         try:
-            if prefill:
-                self.requests.follow(requests)
-            elif len(self._slots):
-                self.requests.drafter.settle(self._slots)
-            self.requests.end_finished(requests)
-            self.requests.read_prompts()
+            call(*arguments)
         except Exception as error:
-            self._failed("following requests", error)
+            self._failed(doing, error)
 
     def _failed(self, doing: str, error: Exception) -> None:
         """Start over: a failure may have left half a change in the drafter."""
         self.guard.failed(doing, error)
-        self.flush()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._slots = NO_SLOTS
+        try:
+            self.requests.forget()
+        except Exception as error:
+            self.guard.failed("flushing", error)
 
 
 def last_token(request: Request, latest: Sequence[int]) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
-_log = logging.getLogger("ngramspec")
+from .complaints import Complaints
 
 MAX_PAUSE = 4096  # steps
-LOG_SECONDS = 60.0
 
 
 class Guard:
@@ -21,21 +19,18 @@ class Guard:
     ----------
     clock : callable
         Seconds, for the log alone.
-
-    Attributes
-    ----------
-    failures : int
-        Since the start.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.failures = 0
-        self._clock = clock
+        self._complaints = Complaints(clock)
         self._pause = 1
         self._left = 0
         self._good = 0
-        self._logged: float | None = None
-        self._unlogged = 0
+
+    @property
+    def failures(self) -> int:
+        """Failures since the start."""
+        return self._complaints.count
 
     @property
     def paused(self) -> bool:
@@ -65,19 +60,6 @@ class Guard:
         error : BaseException
             Its traceback goes to the log.
         """
-        self.failures += 1
-        self._unlogged += 1
         self._left, self._good = self._pause, 0
         self._pause = min(MAX_PAUSE, 2 * self._pause)
-        now = self._clock()
-        if self._logged is None or now - self._logged >= LOG_SECONDS:
-            _log.error(
-                "ngramspec: %s failed (%d failures since the last such line, %d in all); the server goes on without "
-                "drafts for %d steps: please report this",
-                doing,
-                self._unlogged,
-                self.failures,
-                self._left,
-                exc_info=error,
-            )
-            self._logged, self._unlogged = now, 0
+        self._complaints.add(doing, f"the server goes on without drafts for {self._left} steps", error)

@@ -8,68 +8,27 @@ case: what is missing is appended.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...caches.base import Int32, Share
+from ...caches.base import Int32
 from ...drafting.drafter import Drafter
-
-#: Key of a request's `custom_params`, and what it may hold: not to be shared, or not to be drafted for at all.
-OPTION, PRIVATE, OFF = "ngramspec", "private", "off"
-
-
-class Request(Protocol):
-    """What is read of an engine's request."""
-
-    rid: str
-    origin_input_ids_unpadded: Sequence[int]
-    output_ids: Sequence[int]
-    output_ids_through_stop: Sequence[int]
-    sampling_params: Any
-    extra_key: str | None
-    cache_salt: str | None
-    lora_id: str | None
-    session_id: str | None
-
-    def finished(self) -> bool:
-        """Whether the engine has ended it."""
-
-
-@dataclass
-class Followed:
-    """A request that the drafter knows."""
-
-    request: Request  #: the engine's record
-    name: str  #: in the drafter; engines may reuse their ids at once
-    slot: int  #: in the drafter
-    n_prompt: int  #: tokens
-    n_known: int  #: tokens of the history that the drafter has or, of the prompt, will read
-    n_unread: int  #: tokens of the prompt that it still has to read; nothing is drafted until then
-
-    def missing(self, output: Sequence[int], latest: Sequence[int]) -> list[int] | None:
-        """Tokens of `output` and `latest` that the drafter lacks; None where it has more than there are.
-
-        Parameters
-        ----------
-        output : sequence of int
-            As the engine recorded it.
-        latest : sequence of int
-            Accepted by the latest step and not in `output` yet.
-        """
-        have = self.n_known - self.n_prompt
-        if have <= len(output):
-            return [*output[have:], *latest]
-        have -= len(output)
-        return None if have > len(latest) else list(latest[have:])
+from .counters import Counters
+from .followed import OFF, PRIVATE, Followed, Log, Request, as_array, option_of, tenant_of
+from .record import Recorder, row_of
 
 
 class Requests:
     """Follows the requests of one scheduler.
+
+    Prompts are read by a thread while the model runs. Whatever it was given is done before the next call here looks at
+    anything, so that what is visible in a step depends on the sequence of calls alone.
 
     Parameters
     ----------
@@ -79,24 +38,49 @@ class Requests:
         See `EngineConfig`.
     prompt_tokens : int
         Prompt tokens read in one step.
+    counters : Counters, optional
+        Where outcomes of steps are counted.
+    recorder : Recorder, optional
+        Where ended requests go.
+
+    Attributes
+    ----------
+    n_unfollowed : int
+        Times that a request was not followed, for want of room.
+    n_steps : int
+        Decode steps of the scheduler.
+    read_ns : int
+        Nanoseconds spent reading prompts, since whoever looks at it last set it to 0.
     """
 
-    def __init__(self, drafter: Drafter, share: str, prompt_tokens: int) -> None:
-        self.drafter = drafter
-        self.n_unfollowed = 0  #: times that a request was not followed, for want of room
+    def __init__(
+        self,
+        drafter: Drafter,
+        share: str,
+        prompt_tokens: int,
+        counters: Counters | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.drafter, self.recorder = drafter, recorder
+        self.counters = counters or Counters()
+        self.n_unfollowed = self.n_steps = self.read_ns = 0
         self._share, self._prompt_tokens = share, prompt_tokens
         self._followed: dict[str, Followed] = {}
+        self._new: list[Followed] = []  # not begun in the drafter yet
         self._running: set[str] = set()
         self._n_begun = 0
+        self._thread = ThreadPoolExecutor(1, "ngramspec-read")
+        self._reading: Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def follow(self, requests: Sequence[Request]) -> None:
-        """Begin those that are new; their prompts are read by `read_prompts`. Modifies."""
+        """Note those that are new; `read_prompts` begins them and reads their prompts. Modifies."""
+        self.wait()
         self._running |= {request.rid for request in requests}
         for request in requests:
-            self._find(request)
+            self._find(request, ())
 
     def catch_up(
         self, requests: Sequence[Request], latest: Sequence[Sequence[int]] | None
@@ -119,19 +103,21 @@ class Requests:
         int32[n]
             Tokens each may still emit, -1 where nobody knows.
         """
+        self.wait()
         self._running = {request.rid for request in requests}
         places, slots, left = [], [], []
         appended: list[Followed] = []
         tokens: list[int] = []
         offsets = [0]
         for place, request in enumerate(requests):
-            item = self._find(request)
-            if item is None or item.n_unread:
+            beside = latest[place] if latest is not None else ()
+            item = self._find(request, beside)
+            if item is None or not item.ready:
                 continue
-            new = item.missing(request.output_ids, latest[place] if latest is not None else ())
+            new = item.missing(request.output_ids, beside)
             if new is None:  # a record that became shorter: know it anew
                 self._end(item)
-                self._begin(request)
+                self._begin(request, beside)
                 continue
             places.append(place)
             slots.append(item.slot)
@@ -144,14 +130,38 @@ class Requests:
         self._append(appended, tokens, offsets)
         return places, np.array(slots, np.int32), np.array(left, np.int32)
 
+    def stepped(self, requests: Sequence[Request], n_draft: Sequence[int]) -> None:
+        """Note that the engine verifies a step now; modifies.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The batch.
+        n_draft : sequence of int
+            Tokens drafted for each.
+        """
+        self.n_steps += 1
+        for request, n in zip(requests, n_draft, strict=True):
+            item = self._followed.get(request.rid)
+            if item is not None:
+                item.n_open += 1
+                if item.log is not None:
+                    item.log.drafted.append(n)
+
     def read_prompts(self) -> None:
-        """Read on in prompts, oldest request first, a fixed number of tokens a call; modifies."""
-        budget = self._prompt_tokens
-        for item in self._followed.values():
-            if item.n_unread and budget > 0:
-                unread = self.drafter.ingest(item.name, budget)
-                budget -= item.n_unread - unread
-                item.n_unread = unread
+        """Have new requests begun and prompts read on, oldest request first, a fixed number of tokens a call; modifies.
+
+        Returns at once; the next call of anything here waits for the end.
+        """
+        self.wait()
+        if self._new or any(item.n_unread for item in self._followed.values()):
+            self._reading = self._thread.submit(self._read)
+
+    def wait(self) -> None:
+        """Wait until the prompts given out are read; raises what failed there."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.result()
 
     def end_finished(self, running: Iterable[Request]) -> None:
         """End those that the engine has ended, with their last tokens; modifies.
@@ -161,43 +171,79 @@ class Requests:
         running : iterable of Request
             The batch: certainly running, and not looked at.
         """
+        self.wait()
         rids = {request.rid for request in running}
         for item in [item for rid, item in self._followed.items() if rid not in rids]:
             if item.request.finished():
                 self._end(item)
 
+    def finished(self, rid: str) -> None:
+        """End one that the engine says has ended; modifies. Unknown ones are not looked at."""
+        item = self._followed.get(rid)
+        if item is not None and item.request.finished():
+            self.wait()
+            self._end(item)
+
     def forget(self) -> None:
         """Know nothing any more; the drafter is reset. Modifies."""
+        with suppress(Exception):  # what failed there is forgotten as well
+            self.wait()
         self._followed.clear()
+        self._new.clear()
         self.drafter.reset()
+
+    def _read(self) -> None:
+        """What the thread does."""
+        started = perf_counter_ns()
+        while self._new:
+            item = self._new.pop(0)
+            tenant, share = tenant_of(item.request, self._share)
+            if option_of(item.request) == PRIVATE:
+                share = "none"
+            session = item.request.session_id
+            item.slot = self.drafter.begin(
+                item.name, item.prompt, session=session, tenant=tenant, share=share, max_tokens=0
+            )
+            item.n_unread = self.drafter.ingest(item.name, 0)
+        budget = self._prompt_tokens
+        for item in self._followed.values():
+            if item.n_unread and budget > 0:
+                unread = self.drafter.ingest(item.name, budget)
+                budget -= item.n_unread - unread
+                item.n_unread = unread
+        self.read_ns += perf_counter_ns() - started
 
     def _append(self, items: list[Followed], tokens: list[int], offsets: list[int]) -> None:
         if items:
             slots = np.array([item.slot for item in items], np.int32)
             self.drafter.accept_batch(slots, np.array(tokens, np.int32), np.array(offsets, np.int32))
             for k, item in enumerate(items):
-                item.n_known += offsets[k + 1] - offsets[k]
+                n_new = offsets[k + 1] - offsets[k]
+                item.n_known += n_new
+                lengths = item.outcome(n_new)
+                self.counters.outcome(len(lengths), sum(lengths))
+                if item.log is not None:
+                    item.log.lengths += lengths
 
-    def _find(self, request: Request) -> Followed | None:
+    def _find(self, request: Request, latest: Sequence[int]) -> Followed | None:
         """The request as followed, begun if it is new; None where it is not to be followed or there is no room."""
         item = self._followed.get(request.rid)
         if item is not None and item.request is not request:  # the id was reused
             self._end(item)
             item = None
-        return item or self._begin(request)
+        return item or self._begin(request, latest)
 
-    def _begin(self, request: Request) -> Followed | None:
-        option = _option(request)
+    def _begin(self, request: Request, latest: Sequence[int]) -> Followed | None:
+        option = option_of(request)
         if option == OFF or not self._make_room():
             return None
-        prompt = _as_array(request.origin_input_ids_unpadded)
-        tenant, share = tenant_of(request, self._share)
-        if option == PRIVATE:
-            share = "none"
-        name = str(self._n_begun)
-        slot = self.drafter.begin(name, prompt, session=request.session_id, tenant=tenant, share=share, max_tokens=0)
+        prompt = as_array(request.origin_input_ids_unpadded)
+        item = Followed(request, str(self._n_begun), prompt, len(request.output_ids) + len(latest))
+        item.n_known = item.n_unread = len(prompt)
+        if self.recorder is not None and option is None and self.recorder.chosen(request.session_id or request.rid):
+            item.log = Log(time.time(), self.n_steps)
         self._n_begun += 1
-        item = Followed(request, name, slot, len(prompt), len(prompt), self.drafter.ingest(name, 0))
+        self._new.append(item)
         self._followed[request.rid] = item
         return item
 
@@ -216,43 +262,40 @@ class Requests:
         return False
 
     def _end(self, item: Followed) -> None:
-        output = item.request.output_ids_through_stop
-        if not item.n_unread:
-            new = item.missing(output, ())
-            if new is None:
-                item.n_known = item.n_prompt + len(output)
-                self.drafter.truncate(item.name, item.n_known)
-            elif new:
-                self._append([item], new, [0, len(new)])
-        self.drafter.finish(item.name)
         del self._followed[item.request.rid]
+        output = item.request.output_ids_through_stop
+        if item.slot < 0:
+            self._new.remove(item)
+        else:
+            if item.ready:
+                new = item.missing(output, ())
+                if new is None:
+                    item.n_known = item.n_prompt + len(output)
+                    self.drafter.truncate(item.name, item.n_known)
+                elif new:
+                    self._append([item], new, [0, len(new)])
+            self.drafter.finish(item.name)
+        if item.log is not None and self.recorder is not None and item.request.finished():
+            self.recorder.add(row_of(item.request, item.prompt, as_array(output), self._told(item, item.log)))
 
-
-def tenant_of(request: Request, share: str) -> tuple[str, Share]:
-    """Whose text a request may meet: a tenant's name, and what the request leaves behind for it.
-
-    Parameters
-    ----------
-    request : Request
-        `cache_salt` and `extra_key` name its tenant. The engine appends the adapter's id to `extra_key`, which names a
-        model and nobody's tenant: it keeps adapters apart and is no key.
-    share : {"tenant", "all users", "nothing"}
-        See `EngineConfig`.
-    """
-    adapter = request.lora_id or ""
-    extra = (request.extra_key or "").removesuffix(adapter) if adapter else request.extra_key or ""
-    key = [adapter, request.cache_salt or "", extra]
-    if share == "all users":
-        return json.dumps([adapter]), "outputs"
-    keyed = bool(key[1] or key[2])
-    return json.dumps(key), "outputs" if share == "tenant" and keyed else "none"
-
-
-def _option(request: Request) -> Any:
-    custom = getattr(request.sampling_params, "custom_params", None)
-    return custom.get(OPTION) if isinstance(custom, dict) else None
-
-
-def _as_array(tokens: Sequence[int]) -> NDArray[np.int32]:
-    """A copy: an `array.array` that numpy looks into could not grow."""
-    return np.array(tokens, np.int64).astype(np.int32)
+    def _told(self, item: Followed, log: Log) -> dict[str, Any]:
+        """Fields of a record's row that only we know."""
+        recorder, request = self.recorder, item.request
+        assert recorder is not None
+        spec: dict[str, Any] = {"drafter": "ngramspec", "first_step": log.first_step, "last_step": self.n_steps}
+        n_output = len(request.output_ids_through_stop)
+        if 0 <= sum(log.lengths) - (n_output - 1) < max(log.lengths, default=1):
+            spec["accept_lengths"] = log.lengths
+            if len(log.drafted) >= len(log.lengths):
+                spec["n_drafted"] = log.drafted[: len(log.lengths)]
+        else:  # it was followed in parts only: the engine's own count
+            spec["spec_correct_drafts_histogram"] = list(getattr(request, "spec_correct_drafts_histogram", ()))
+        tenant, share = tenant_of(request, self._share)
+        return {
+            "id": recorder.hashed(request.rid),
+            "session": recorder.hashed(request.session_id),
+            "tenant": recorder.hashed(tenant) if share != "none" else None,
+            "timestamp": log.arrival,
+            "eos_ids": list(self.drafter.config.eos_ids) or None,
+            "spec": spec,
+        }

@@ -26,7 +26,7 @@ class Server:
     tp_size: int  #: tensor-parallel ranks
     pp_size: int  #: pipeline stages
     disaggregation: str  #: "null", "prefill" or "decode"
-    external_corpora: bool  #: whether SGLang's own corpora were asked for
+    dp_attention: bool  #: whether attention is data-parallel inside the group
     backends: Sequence[str]  #: of attention, for prefill and decode
     mla: bool  #: whether the model has multi-head latent attention
     breadth: int  #: children a node that the server allows
@@ -36,18 +36,18 @@ class Server:
     context_tokens: int  #: a request
     max_running: int  #: requests
     n_rows: int  #: verified a request and step
+    hybrid: bool = False  #: whether the model keeps recurrent state beside its KV cache
+    model: str = ""  #: path or name, which tells its tokenizer apart
 
     def refusals(self) -> list[str]:
         """Why we do not draft in this server; empty where we do."""
         found = []
-        if self.tp_size > 1:
-            found.append(f"tensor parallelism of {self.tp_size}: ranks could draft differently after a failure on one")
         if self.pp_size > 1:
             found.append(f"pipeline parallelism of {self.pp_size}: n-gram rows are made on one stage only")
         if self.disaggregation != "null":
             found.append(f"disaggregated {self.disaggregation}: accepted tokens do not reach the decode side")
-        if self.external_corpora:
-            found.append("external corpora: --speculative-ngram-external-sam-budget asks for SGLang's own")
+        if self.dp_attention:
+            found.append("data-parallel attention: SGLang refuses it with n-gram speculation, too")
         return found
 
     def check(self) -> None:
@@ -63,6 +63,23 @@ class Server:
         trees = self.breadth > 1 and not paged and all(backend in allowed for backend in self.backends)
         return config.topology == "chain" or not trees
 
+    def widths(self, config: EngineConfig) -> tuple[int, ...]:
+        """Rows a request that a step may verify, ascending; empty where every step verifies `n_rows`.
+
+        Raises
+        ------
+        EngineContractError
+            Narrower steps are asked for where nobody has read that they are right.
+        """
+        if config.width == "fixed":
+            return ()
+        allowed = TREE_BACKENDS_MLA if self.mla else TREE_BACKENDS
+        unknown = [backend for backend in self.backends if backend not in allowed]
+        if unknown or self.hybrid:
+            why = f"attention backend {unknown[0]}" if unknown else "a model with recurrent state"
+            raise EngineContractError(f"width 'measured' with {why}: it may take the server's width for every step's")
+        return tuple(sorted({1, self.n_rows, *(width for width in config.widths or _halves(self.n_rows))}))
+
     def drafter(self, config: EngineConfig) -> DrafterConfig:
         """The drafter's settings; raises `ConfigError` where `max_bytes` is too little for this many requests."""
         return config.drafter(
@@ -70,6 +87,11 @@ class Server:
             eos_ids=self.eos_ids,
             max_requests=FOLLOWED_PER_RUNNING * self.max_running,
         )
+
+
+def _halves(n: int) -> list[int]:
+    """Widths to choose from where none are given: a half, a quarter, ... of the server's."""
+    return [n >> k for k in range(1, n.bit_length()) if n >> k > 1]
 
 
 def start_line(config: EngineConfig, drafter: DrafterConfig, server: Server) -> str:
@@ -85,11 +107,14 @@ def start_line(config: EngineConfig, drafter: DrafterConfig, server: Server) -> 
         It.
     """
     shape = "chains" if server.chain(config) else "trees"
-    settings = " ".join(f"{key}={value!r}" for key, value in config.to_dict().items())
+    settings = " ".join(f"{key}={value!r}" for key, value in config.told().items())
     own = BLOCK * drafter.n_own_blocks
     live = server.max_running * server.context_tokens
+    widths = server.widths(config) or (server.n_rows,)
+    rows = "/".join(map(str, widths)) + f" row{'s' * (widths[-1] > 1)} a request and step"
+    backends = "/".join(server.backends)
     return (
-        f"ngramspec: drafts {shape} of up to {server.n_rows - 1} tokens (attention {'/'.join(server.backends)}), "
+        f"ngramspec: drafts {shape} of up to {server.n_rows - 1} tokens (attention {backends}), {rows}, "
         f"{drafter.nbytes / 2**20:.0f} MiB a process, {own:,} tokens of running requests' own text "
         f"(all running at full context would be {live:,}); {settings}"
     )

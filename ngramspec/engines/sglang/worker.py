@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 from typing import Any
 
@@ -9,14 +10,17 @@ import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.reconstruct_tree import reconstruct_indices_from_tree_mask_func
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.runtime_context import get_parallel
 from sglang.srt.speculative.ngram_info import NgramVerifyInput
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 from sglang.srt.speculative.spec_utils import prepare_mamba_track_for_verify
 
 from ...errors import EngineContractError
 from .config import EngineConfig
-from .drafts import Drafts, Rows
+from .drafts import Drafts
 from .mask import full_mask
+from .metrics import Kinds, Metrics
+from .ranks import Following, Leading, Source, Wire, together
 from .server import Server, start_line
 from .warm import warm_up
 
@@ -30,7 +34,8 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
     config: EngineConfig = EngineConfig()
 
     ngram_corpus: Any
-    _drafts: Drafts | None = None
+    draft_token_num: int
+    _source: Source | None = None
 
     def init_attention_backends(self) -> None:
         """Build the drafter, once pools and attention backends are known; fall back to SGLang's own if that fails."""
@@ -38,7 +43,7 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
         try:
             server = self._server()
             server.check()
-            self._drafts = self._build(server)
+            self._source = self._build(server)
         except Exception as error:
             expected = isinstance(error, (EngineContractError, ValueError))
             _log.error(
@@ -46,7 +51,7 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
                 error,
                 exc_info=None if expected else error,
             )
-            self._drafts = None
+            self._source = None
             self.ngram_corpus = self.ngram_corpus.build_stock()
 
     def _server(self) -> Server:
@@ -57,7 +62,7 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             tp_size=args.tp_size,
             pp_size=args.pp_size,
             disaggregation=args.disaggregation_mode,
-            external_corpora=self.ngram_corpus.options.get("external_sam_budget", 0) > 0,
+            dp_attention=bool(args.enable_dp_attention),
             backends=backends,
             mla=runner.use_mla_backend,
             breadth=self.topk,
@@ -67,9 +72,24 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             context_tokens=model.context_len,
             max_running=self.max_batch_size,
             n_rows=self.draft_token_num,
+            hybrid=getattr(self.req_to_token_pool, "mamba_pool", None) is not None,
+            model=str(args.tokenizer_path or args.model_path),
         )
 
-    def _build(self, server: Server) -> Drafts:
+    def _build(self, server: Server) -> Source:
+        group = get_parallel().tp_group
+        if server.tp_size == 1:
+            return self._drafts(server)
+        first, rank = group.ranks[0], group.rank_in_group
+        store = torch.distributed.distributed_c10d._get_default_store()
+        drafts = together(store, first, rank, server.tp_size, lambda: self._drafts(server))
+        wire = Wire(group.cpu_group, first, server.n_rows)
+        if drafts is not None:
+            return Leading(drafts, wire)
+        self.ngram_corpus.bind(server.drafter(self.config), self.config.max_corpus_bytes, None)
+        return Following(wire)
+
+    def _drafts(self, server: Server) -> Drafts:
         drafter = server.drafter(self.config)
         warm_up(server.n_rows)
         drafts = Drafts(
@@ -78,40 +98,74 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             max_batch=server.max_running,
             n_rows=server.n_rows,
             chain=server.chain(self.config),
+            widths=server.widths(self.config),
+            tokenizer=server.model,
         )
+        if self.server_args.enable_metrics:
+            drafts.metrics = self._metrics()
+        self.ngram_corpus.bind(drafter, self.config.max_corpus_bytes, drafts.use_corpus)
+        atexit.register(drafts.close)
         _log.warning("%s", start_line(self.config, drafter, server))
         return drafts
+
+    def _metrics(self) -> Metrics:
+        # Imported here: SGLang has by now said where processes share their numbers, which the import reads.
+        from prometheus_client import Counter, Gauge, Histogram
+
+        parallel = get_parallel()
+        labels = {"model_name": self.server_args.served_model_name, "tp_rank": parallel.tp_group.rank_in_group}
+        if parallel.dp_rank is not None:
+            labels["dp_rank"] = parallel.dp_rank
+        return Metrics(Kinds(Counter, Gauge, Histogram), labels)
 
     def clear_cache_pool(self) -> None:
         """Forget everything, as the server's cache flush asks."""
         super().clear_cache_pool()
-        if self._drafts is not None:
-            self._drafts.flush()
+        if self._source is not None:
+            self._source.flush()
 
-    def _prepare_draft_tokens(self, batch: Any) -> Rows:
-        if self._drafts is None:
-            return super()._prepare_draft_tokens(batch)  # type: ignore[no-any-return]
+    def note_request_finished(self, *, rid: str, natural_stop: bool) -> None:
+        """End a request, with its last tokens.
+
+        Parameters
+        ----------
+        rid, natural_stop
+            The engine's.
+        """
+        super().note_request_finished(rid=rid, natural_stop=natural_stop)
+        if self._source is not None:
+            self._source.finished(rid)
+
+    def _prepare_draft_tokens(self, batch: Any) -> Any:
+        if self._source is None:
+            return super()._prepare_draft_tokens(batch)
+        self.ngram_corpus.between_steps()
         latest = None
         if self.enable_overlap and not batch.grammar_needs_sync():
             # The record of a request is one step behind: what the latest step accepted comes beside it.
             lengths = batch.spec_info.accept_lens.tolist()
             tokens = batch.spec_info.accept_tokens.view(len(lengths), -1).tolist()
             latest = [row[:length] for row, length in zip(tokens, lengths, strict=True)]
-        return self._drafts.rows(batch.reqs, latest)
+        return self._source.rows(batch.reqs, latest)
 
     def _prepare_for_speculative_decoding(self, batch: Any) -> None:
-        if self._drafts is None or not batch.forward_mode.is_decode():
+        if self._source is None or not batch.forward_mode.is_decode():
             super()._prepare_for_speculative_decoding(batch)
             return
-        n, width = len(batch.reqs), self.draft_token_num
-        ids, seen = self._prepare_draft_tokens(batch)
-        tokens, tree = self.draft_tokens_batch[n], self.tree_mask_batch[n]
+        n = len(batch.reqs)
+        ids, seen, width = self._prepare_draft_tokens(batch)
+        self.draft_token_num = width  # for the rest of this step, see `forward_batch_generation`
+        # Buffers are the engine's, as long as a step of all its rows needs; a narrower one takes the beginning.
+        tokens, tree = self.draft_tokens[: n * width], self.tree_mask[: n * width**2]
+        positions = self.positions[: n * width]
+        index, child, sibling = (
+            buffer.view(-1)[: n * width].view(n, width)
+            for buffer in (self.retrieve_indexes, self.retrieve_next_token, self.retrieve_next_sibling)
+        )
         tokens.copy_(torch.from_numpy(ids), non_blocking=True)
         tree.copy_(torch.from_numpy(seen), non_blocking=True)
         # Copies, because the rows are overwritten by the next step and a grammar may still read them.
         self.grammar_tree_host = (seen.copy(), ids.copy()) if batch.has_grammar else None
-        positions, index = self.positions_batch[n], self.retrieve_indexes_batch[n]
-        child, sibling = self.retrieve_next_token_batch[n], self.retrieve_next_sibling_batch[n]
         reconstruct_indices_from_tree_mask_func(tree, batch.seq_lens, positions, index, child, sibling, n, width)
         mask = tree
         if tree.device.type != "cpu":
@@ -140,10 +194,10 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
 
     def _update_ngram_corpus(self, batch: Any) -> None:
         """After the verify pass was launched: learn while the model runs."""
-        if self._drafts is None:
+        if self._source is None:
             super()._update_ngram_corpus(batch)
         else:
-            self._drafts.decoded(batch.reqs)
+            self._source.decoded(batch.reqs)
 
     def forward_batch_generation(self, batch: Any, on_publish: Any = None, pp_proxy_tensors: Any = None) -> Any:
         """Run one batch; of a prefill, follow the requests and read their prompts once it was launched.
@@ -153,8 +207,34 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
         batch, on_publish, pp_proxy_tensors
             The engine's.
         """
-        prefill = batch.forward_mode.is_extend()
-        result = super().forward_batch_generation(batch, on_publish=on_publish, pp_proxy_tensors=pp_proxy_tensors)
-        if prefill and self._drafts is not None:
-            self._drafts.prefilled(batch.reqs)
+        prefill, n_rows = batch.forward_mode.is_extend(), self.draft_token_num
+        try:
+            result = super().forward_batch_generation(batch, on_publish=on_publish, pp_proxy_tensors=pp_proxy_tensors)
+            width = self.draft_token_num
+        finally:
+            self.draft_token_num = n_rows
+        if width != n_rows:
+            widen(result, len(batch.reqs), width, n_rows)
+        if prefill and self._source is not None:
+            self._source.prefilled(batch.reqs)
         return result
+
+
+def widen(result: Any, n: int, width: int, n_rows: int) -> None:
+    """Pad a step's accepted tokens to the server's rows, by which everything that reads them strides; modifies.
+
+    Parameters
+    ----------
+    result : GenerationBatchResult
+        Of the step.
+    n : int
+        Requests in it.
+    width, n_rows : int
+        Rows a request that it verified, and that the server does.
+    """
+    following = result.next_draft_input
+    accepted = following.accept_tokens.view(n, width)
+    padded = accepted.new_zeros(n, n_rows)
+    padded[:, :width] = accepted
+    following.accept_tokens = result.next_token_ids = padded.flatten()
+    following.draft_token_num = following.num_tokens_per_req = following.num_tokens_for_logprob_per_req = n_rows

@@ -2,13 +2,16 @@
 
 On such a CPU the engine insists on the attention backend torch_native, which can verify no tree
 (sgl-project/sglang#36352). This serves that name with the AMX backend's class, whose two operators the stand-in
-provides. NGRAMSPEC_TEST_FAULT makes something of ours fail: `kernel`, every fifth draft; `contract`, a method of the
-engine's worker that takes one parameter more than in the release ours was written for.
+provides. NGRAMSPEC_TEST_FAULT makes things of ours fail, several joined by commas: `kernel`, every fifth draft; `disk`,
+every write of a recorded file; `contract`, a method of the engine's worker that takes one parameter more than in the
+release ours was written for. NGRAMSPEC_TEST_WIDTHS, rows joined by commas, is what steps verify in turn.
 """
 
+import itertools
 import os
 
-FAULT = os.environ.get("NGRAMSPEC_TEST_FAULT")
+FAULTS = os.environ.get("NGRAMSPEC_TEST_FAULT", "").split(",")
+WIDTHS = os.environ.get("NGRAMSPEC_TEST_WIDTHS")
 
 
 def change_signature():
@@ -36,8 +39,24 @@ def break_drafts():
     Drafter.draft_batch = draft_batch
 
 
+def fill_disk():
+    import gzip
+
+    def write(self, data):
+        raise OSError(28, "No space left on device")
+
+    gzip.GzipFile.write = write
+
+
+def script_widths():
+    from ngramspec.engines.sglang.pace import Pace
+
+    turn = itertools.cycle(map(int, WIDTHS.split(",")))
+    Pace.choose = lambda self, out, n: next(turn)
+
+
 # At import: every plugin is imported before the first is run.
-if FAULT == "contract":
+if "contract" in FAULTS:
     change_signature()
 
 
@@ -50,5 +69,9 @@ def register():
         return IntelAMXAttnBackend(runner)
 
     ATTENTION_BACKENDS["torch_native"] = make
-    if FAULT == "kernel":
+    if "kernel" in FAULTS:
         break_drafts()
+    if "disk" in FAULTS:
+        fill_disk()
+    if WIDTHS:
+        script_widths()

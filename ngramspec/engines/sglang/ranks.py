@@ -1,0 +1,199 @@
+"""Tensor parallelism: the first rank drafts, and tells the others what every rank verifies.
+
+Ranks that verify different rows hang or corrupt output. Drafts depend on clocks (step times, the guard), threads (a
+corpus that became ready) and failures, so one rank decides all of it: its rows go to the others in one broadcast a step
+over the group's CPU side, and the others keep no drafter at all. What they verify is what they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from ...errors import EngineContractError
+from .drafts import Drafts, Rows
+from .followed import Request
+
+Latest = Sequence[Sequence[int]] | None
+T = TypeVar("T")
+
+#: Seconds that a rank waits for the first one to show up, and then to be ready (it may have to compile).
+HERE_SECONDS, READY_SECONDS = 120, 900
+
+
+class Source(Protocol):
+    """Where a rank's rows come from."""
+
+    def rows(self, requests: Sequence[Request], latest: Latest = None) -> Rows:
+        """Rows of a decode step, see `Drafts.rows`."""
+
+    def prefilled(self, requests: Sequence[Request]) -> None:
+        """See `Drafts.prefilled`."""
+
+    def decoded(self, requests: Sequence[Request]) -> None:
+        """See `Drafts.decoded`."""
+
+    def finished(self, rid: str) -> None:
+        """See `Drafts.finished`."""
+
+    def flush(self) -> None:
+        """See `Drafts.flush`."""
+
+
+class Wire:
+    """Rows as one message of a size that every rank knows beforehand.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        Of the ranks, on the CPU.
+    first : int
+        Global number of the rank that sends.
+    n_rows : int
+        Most rows a request.
+    """
+
+    def __init__(self, group: Any, first: int, n_rows: int) -> None:
+        self._group, self._first, self._n_rows = group, first, n_rows
+
+    def _buffer(self, n: int) -> torch.Tensor:
+        return torch.zeros(8 + n * self._n_rows * (8 + self._n_rows), dtype=torch.uint8)
+
+    def send(self, rows: Rows, n: int) -> None:
+        """Tell the other ranks; `n` requests."""
+        message = self._buffer(n)
+        there = message.numpy()
+        n_ids = rows.ids.nbytes
+        there[:8].view(np.int64)[0] = rows.n_rows
+        there[8 : 8 + n_ids] = rows.ids.view(np.uint8)
+        there[8 + n_ids : 8 + n_ids + rows.seen.nbytes] = rows.seen.view(np.uint8)
+        torch.distributed.broadcast(message, self._first, group=self._group)
+
+    def receive(self, n: int) -> Rows:
+        """What the first rank sent for `n` requests."""
+        message = self._buffer(n)
+        torch.distributed.broadcast(message, self._first, group=self._group)
+        there = message.numpy()
+        width = int(there[:8].view(np.int64)[0])
+        n_ids = 8 * n * width
+        ids = there[8 : 8 + n_ids].view(np.int64)
+        return Rows(ids, there[8 + n_ids : 8 + n_ids + n * width**2].view(np.bool_), width)
+
+
+class Leading:
+    """The first rank: drafts, and sends what it has.
+
+    Parameters
+    ----------
+    drafts : Drafts
+        Its drafts.
+    wire : Wire
+        To the others.
+    """
+
+    def __init__(self, drafts: Drafts, wire: Wire) -> None:
+        self.drafts, self._wire = drafts, wire
+        self.prefilled, self.decoded = drafts.prefilled, drafts.decoded
+        self.finished, self.flush = drafts.finished, drafts.flush
+
+    def rows(self, requests: Sequence[Request], latest: Latest = None) -> Rows:
+        """Rows of a decode step, on every rank; modifies.
+
+        Parameters
+        ----------
+        requests, latest
+            See `Drafts.rows`.
+        """
+        rows = self.drafts.rows(requests, latest)
+        self._wire.send(rows, len(requests))
+        return rows
+
+
+class Following:
+    """Every other rank: keeps nothing and takes what it is sent.
+
+    Parameters
+    ----------
+    wire : Wire
+        From the first rank.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def rows(self, requests: Sequence[Request], latest: Latest = None) -> Rows:
+        """Rows of a decode step.
+
+        Parameters
+        ----------
+        requests, latest
+            See `Drafts.rows`.
+        """
+        return self._wire.receive(len(requests))
+
+    def prefilled(self, requests: Sequence[Request]) -> None:
+        """Nothing."""
+
+    def decoded(self, requests: Sequence[Request]) -> None:
+        """Nothing."""
+
+    def finished(self, rid: str) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+
+def together(store: Any, first: int, rank: int, size: int, build: Callable[[], T]) -> T | None:
+    """Have the first rank build, and every rank agree on whether it could.
+
+    Over the store of the process group, not by a collective: a rank on which the plugin is not switched on would never
+    answer, and is noticed by its silence.
+
+    Parameters
+    ----------
+    store : Store
+        Of the process group.
+    first : int
+        Global number of the first rank: it tells groups apart.
+    rank, size : int
+        Place in the group, and ranks in it.
+    build : callable
+        Run on the first rank only; its result is returned there, None elsewhere.
+
+    Raises
+    ------
+    EngineContractError
+        On every rank that takes part, if the first could not build or some rank did not show up.
+    """
+    place = f"ngramspec/{first}"
+    store.set(f"{place}/here/{rank}", "1")
+    if rank:
+        _wait(
+            store, f"{place}/here/0", HERE_SECONDS, "rank 0 does not run ngramspec: give every node the same settings"
+        )
+        _wait(store, f"{place}/ready", READY_SECONDS, "rank 0 did not get ready")
+        answer = store.get(f"{place}/ready").decode()
+        if answer:
+            raise EngineContractError(f"rank 0 stands aside: {answer}")
+        return None
+    try:
+        for other in range(1, size):
+            _wait(store, f"{place}/here/{other}", HERE_SECONDS, f"rank {other} does not run ngramspec")
+        built = build()
+    except Exception as error:
+        store.set(f"{place}/ready", str(error) or type(error).__name__)
+        raise
+    store.set(f"{place}/ready", "")
+    return built
+
+
+def _wait(store: Any, key: str, seconds: float, otherwise: str) -> None:
+    try:
+        store.wait([key], timedelta(seconds=seconds))
+    except Exception as error:  # torch raises DistStoreError or RuntimeError, by version
+        raise EngineContractError(f"{otherwise} ({type(error).__name__} after {seconds:.0f} s)") from None
