@@ -14,11 +14,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import ngramspec
 from benchmarks.machine import machine
+from benchmarks.traces import named
 from ngramspec.replay import write_json
 
 # Variant: file, what stands there, what stands there instead, options of the replay.
@@ -67,42 +69,49 @@ VARIANTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 REPLAY = """
 import json, sys
-from ngramspec.replay import Options, read, run
-from ngramspec.replay.sample import sample
-path, limit, extra = json.loads(sys.argv[1])
-trace = read(path) if path else sample("test")
-if path and limit:
-    trace = trace.select(list(range(min(limit, len(trace)))))
-tree = run(trace, "ngramspec", Options(calibration=True, **extra))
-chain = run(trace, "ngramspec", Options(topology="chain", max_draft=31, min_prob=0.1, **extra))
-print(json.dumps({
-    "tree_11": tree["accept_length"], "calibration_error": tree["calibration"]["weighted_mean_error"],
-    "chain_0.1": chain["accept_length"], "chain_drafted_per_step": chain["drafted_tokens"] / chain["steps"],
-}))
+from benchmarks.traces import load
+from ngramspec.replay import Options, run
+from pathlib import Path
+paths, limit, extra = json.loads(sys.argv[1])
+rows = {}
+for path in paths:
+    name, trace = load(path and Path(path), limit)
+    tree = run(trace, "ngramspec", Options(calibration=True, **extra))
+    chain = run(trace, "ngramspec", Options(topology="chain", max_draft=31, min_prob=0.1, **extra))
+    rows[name] = {
+        "tree_11": tree["accept_length"], "calibration_error": tree["calibration"]["weighted_mean_error"],
+        "chain_0.1": chain["accept_length"], "chain_drafted_per_step": chain["drafted_tokens"] / chain["steps"],
+    }
+print(json.dumps(rows))
 """
 
 
-def replay(variant: str, trace: Path | None, limit: int | None) -> dict[str, float]:
-    """Replay one variant in a process of its own."""
+def replay(variant: str, traces: list[Path | None], limit: int | None) -> dict[str, dict[str, float]]:
+    """Replay one variant in a process of its own; the result by trace."""
     file, old, new, extra = VARIANTS[variant]
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "ngramspec"
-        shutil.copytree(Path(ngramspec.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+        environment = dict(os.environ)
         if file:
-            text = (package / file).read_text()
+            here = Path(__file__).parent
+            for package in (Path(ngramspec.__file__).parent, here):
+                shutil.copytree(package, Path(folder) / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+            changed = Path(folder) / "ngramspec" / file
+            text = changed.read_text()
             if text.count(old) != 1:
                 raise SystemExit(
                     f"ablation {variant!r}: {old!r} stands {text.count(old)} times in {file}, must stand once"
                 )
-            (package / file).write_text(text.replace(old, new))
-        environment = {**os.environ, "PYTHONPATH": folder, "NUMBA_CACHE_DIR": str(Path(folder) / "cache")}
-        asked = json.dumps([str(trace.resolve()) if trace else None, limit, extra])
+            changed.write_text(text.replace(old, new))
+            environment |= {"PYTHONPATH": folder, "NUMBA_CACHE_DIR": str(Path(folder) / "cache")}
+        else:  # what is compiled already will do
+            environment |= {"PYTHONPATH": str(Path(ngramspec.__file__).parent.parent)}
+        asked = json.dumps([[trace and str(trace.resolve()) for trace in traces], limit, extra])
         done = subprocess.run(
             [sys.executable, "-c", REPLAY, asked], env=environment, cwd=folder, capture_output=True, text=True
         )
         if done.returncode:
             raise SystemExit(f"ablation {variant!r} failed: {done.stderr[-2000:]}")
-        result: dict[str, float] = json.loads(done.stdout)
+        result: dict[str, dict[str, float]] = json.loads(done.stdout)
         return result
 
 
@@ -114,14 +123,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     options = parser.parse_args()
     results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "limit": options.limit, "variants": {}}
-    for variant in VARIANTS:
-        rows = {}
-        for trace in options.traces or [None]:
-            rows[trace.name.split(".")[0] if trace else "sample"] = replay(variant, trace, options.limit)
-        results["variants"][variant] = rows
-        print(variant, {name: {k: round(v, 4) for k, v in row.items()} for name, row in rows.items()}, flush=True)
-        if options.json:
-            write_json(results, options.json)
+    traces: list[Path | None] = [*named(options.traces)] or [None]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        rows = pool.map(lambda variant: replay(variant, traces, options.limit), VARIANTS)
+        for variant, row in zip(VARIANTS, rows, strict=True):
+            results["variants"][variant] = row
+            print(
+                variant, {name: {k: round(v, 4) for k, v in entry.items()} for name, entry in row.items()}, flush=True
+            )
+            if options.json:
+                write_json(results, options.json)
 
 
 if __name__ == "__main__":
