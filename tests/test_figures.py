@@ -2,11 +2,15 @@
 
 import ast
 import json
+import re
 
 import pytest
 
+from ngramspec.cli import main
 from ngramspec.drafting.profiles import PROFILES, profile
+from ngramspec.replay import write
 from tests.figures import figure, unnamed_in_json, unnamed_in_markdown
+from tests.naive_replay import make_trace
 from tests.sources import ROOT
 
 PAGES = [p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts)]
@@ -50,6 +54,26 @@ def test_step_times_that_come_with_the_package_are_read_or_modelled(chosen):
     model = profile(chosen)
     assert model.kind in ("read", "modelled"), "none was measured by this project"
     assert "not measured" in model.note
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["breakeven", "--baseline-tps", "82", "--verify-ms", "30"],
+        ["breakeven", "--profile", "dense-8b-h100", "--batch", "4", "--width", "3"],
+        ["replay", "t.jsonl", "--drafter", "none"],
+        ["replay", "t.jsonl", "--drafter", "none", "--profile", "dense-8b-h100"],
+    ],
+    ids=lambda asked: " ".join(asked),
+)
+def test_what_commands_print_names_its_kind(asked, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(make_trace([{"prompt": [1, 2], "output": [1, 2, 3]}, {"prompt": [3], "output": [4, 5]}]), "t.jsonl")
+    assert main(asked) == 0
+    printed = capsys.readouterr().out
+    first = printed.split("\n")[0]
+    assert ("measured-cpu" if asked[0] == "replay" else "modelled") in first
+    assert "--profile" not in asked or re.search("step times:? dense-8b-h100[:,] read", printed)
 
 
 @pytest.mark.parametrize(

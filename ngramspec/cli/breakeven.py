@@ -61,7 +61,7 @@ def breakeven(
         console.print(table(["accept length", "tokens/s", "against decoding"], rows))
     else:
         console.print(
-            f"Accept length needed, by batch and drafted tokens a request (context {place[2]:,} tokens each):"
+            f"Accept length needed, modelled, by batch and drafted tokens a request (context {place[2]:,} tokens each):"
         )
         console.print(table(["batch", *map(str, WIDTHS)], grid(model, place[2])))
         console.print(source_line(model))
@@ -94,7 +94,7 @@ def sentence(found: dict[str, Any], two: bool) -> str:
     return (
         f"Speculation pays{where} above an accept length of {found['breakeven_accept_length']:.2f}: "
         f"a verify step takes {found['verify_ms']:.1f} ms{exposed}, a decode step {found['decode_ms']:.1f} ms. "
-        f"An accept length of {found['accept_length']:.1f} {_gain(found['speedup'])}."
+        f"An accept length of {found['accept_length']:.1f} {_gain(found['speedup'])} ({found['kind']})."
     )
 
 

@@ -111,9 +111,15 @@ def print_runs(console: Console, runs: list[dict[str, Any]]) -> None:
         by_trace.setdefault(run["trace"], []).append(run)
     for name, group in by_trace.items():
         priced = "modelled_speedup" in group[0]
-        console.print(f"{name}: {_size(group[0])}", markup=False, style="bold")
+        kinds = "; ".join(dict.fromkeys(_kind(run) for run in group))
+        console.print(f"{name}: {_size(group[0])} ({kinds})", markup=False, style="bold")
         cells = [_cells(run) + (_priced_cells(run) if priced else []) for run in group]
         console.print(table(HEADERS + (PRICED_HEADERS if priced else []), cells))
+
+
+def _kind(run: dict[str, Any]) -> str:
+    """How the numbers came about; what was read off the trace is told by drafter."""
+    return f"{run['drafter']}: read" if run["kind"] == "read" else str(run["kind"])
 
 
 def _size(run: dict[str, Any]) -> str:
