@@ -26,7 +26,7 @@ _log = logging.getLogger("ngramspec")
 SAMPLES = 3  # step times of a width before it is believed
 TRY_EVERY = 4  # steps, until every width has its samples
 RETRY_EVERY = 256  # steps after which the width not measured for longest is tried again
-WEIGHT = 0.2  # of a new step time in the average
+WEIGHT, WEIGHT_OLD = 0.2, 0.8  # of a new step time in the average, and in one that had not been renewed for long
 LONGEST = 4.0  # a step that took so many times the average counts as so many: something else was in the way
 WINDOW = 128  # steps
 FIRST_PAUSE, MAX_PAUSE = 256, 8192  # steps
@@ -138,7 +138,8 @@ class Pace:
         if np.isnan(average):
             self.ms[at] = ms
         else:
-            self.ms[at] += WEIGHT * (min(ms, LONGEST * average) - average)
+            old = self._n_steps - self._measured_at[at] >= RETRY_EVERY // 2
+            self.ms[at] += (WEIGHT_OLD if old else WEIGHT) * (min(ms, LONGEST * average) - average)
         self._n_samples[at] += 1
         self._measured_at[at] = self._n_steps
         plain = self.ms[at[0], 0]

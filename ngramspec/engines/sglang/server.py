@@ -77,8 +77,10 @@ class Server:
         unknown = [backend for backend in self.backends if backend not in allowed]
         if unknown or self.hybrid:
             why = f"attention backend {unknown[0]}" if unknown else "a model with recurrent state"
-            raise EngineContractError(f"width 'measured' with {why}: it may take the server's width for every step's")
-        return tuple(sorted({1, self.n_rows, *(width for width in config.widths or _halves(self.n_rows))}))
+            raise EngineContractError(
+                f"width 'measured' with {why}: it may take the server's width for every step's; take width 'fixed'"
+            )
+        return tuple(sorted({1, self.n_rows, *(w for w in config.widths or _halves(self.n_rows) if w <= self.n_rows)}))
 
     def drafter(self, config: EngineConfig) -> DrafterConfig:
         """The drafter's settings; raises `ConfigError` where `max_bytes` is too little for this many requests."""
