@@ -86,6 +86,7 @@ def test_a_grid_is_searched_and_replayed_whole(small, monkeypatch):
     assert tuning.REACHED <= found["reached"] <= 1
     assert found["reached"] == found["speedup_searched"] / found["speedup_best_of_grid"]
     assert unnamed_in_json({"kind": "modelled", "grid": found}) == []
+    assert "drafting_us" not in str(found) and found["held_out"]["speedup"] > 1
 
 
 def test_a_verdict_is_told_for_each_category_and_for_batches_that_it_can_fill(small, monkeypatch):
