@@ -269,7 +269,9 @@ def test_the_earlier_turn_is_in_the_kv_cache():
         request(0.0, prompt=[1, 2, 3, 4, 9, 9], output=[1], session="a", turn=1),
         request(9.0, prompt=[1, 2, 3], output=[1], session="a", turn=2),
     ]
-    assert served(rows).plain.steps[:, COMPUTED].tolist() == [3, 1, 2, 1]
+    line = served(rows).plain
+    assert line.steps[:, COMPUTED].tolist() == [3, 1, 2, 1]
+    assert line.sent.tolist() == [0, line.ended[0], 9_000_000_000]
     assert served(rows, Serving(arrivals="trace", prefix_cache=False)).plain.steps[:, COMPUTED].tolist() == [3, 1, 6, 3]
 
 
@@ -312,6 +314,16 @@ def test_hidden_learning_counts_only_as_far_as_it_is_longer():
     long = served(rows, Serving(**charges | {"accept_us": 1500.0}, overlap=True), max_draft=0).drafting.steps
     assert long[:, DURATION].tolist() == [1_000_000, 1_600_000, 1_600_000]
     assert (exposed[:, FORWARD] == 1_000_000).all()
+
+
+def test_what_an_idle_time_follows_is_learned_in_it():
+    rows = [request(at, prompt=[1], output=[2]) for at in (0.0, 0.001, 9.0)]
+    serving = Serving(arrivals="trace", accept_us=5000.0, overlap=True)
+    for line in (
+        served(rows, serving).drafting,
+        retimed(served(rows, Serving(arrivals="trace")).drafting, make_trace(rows), serving),
+    ):
+        assert line.steps[:, DURATION].tolist() == [1_000_000, 5_000_000, 1_000_000]
 
 
 def test_exposed_time_of_the_cost_model_is_charged_to_drafting_alone():
