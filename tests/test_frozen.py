@@ -55,10 +55,10 @@ def found(corpus, context):
     wanted = np.array([token + 1 for token in context[::-1]], np.int32)
     positions, lengths, starts = np.zeros((3, 512), np.int32)
     header, mem = corpus.header, corpus.mem
-    heads_of(header, mem, 0, 0, wanted, len(wanted), starts)
+    heads_of(header, 0, 0, wanted, len(wanted), starts)
     n = 0
     for order in range(len(corpus.orders) - 1, -1, -1):
-        start = int(starts[order])
+        start = int(mem[starts[order]]) if starts[order] >= 0 else 0
         n = walk(header, mem, start, order, 0, 0, -1, wanted, len(wanted), positions, lengths, n)
     first_blocks = np.cumsum([0, *(-(-len(d) // BLOCK) for d in corpus.documents())])
     places = []

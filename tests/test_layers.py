@@ -24,6 +24,7 @@ LAYERS = (
 #: Third-party packages (numpy goes anywhere) and the modules that may import them.
 PLACES = {
     "numba": ("ngramspec._jit",),
+    "llvmlite": ("ngramspec._jit",),
     "sglang": ("ngramspec.engines.sglang",),
     "torch": ("ngramspec.engines.sglang",),
     "prometheus_client": ("ngramspec.engines.sglang",),

@@ -7,7 +7,7 @@ fixed size; a new context takes the less used of two rows.
 Row: check, total, value (token + 1) of each follower, count of each follower.
 """
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import K_OFF, K_ROWS, K_TOKENS
 from .store import mix
 
@@ -30,22 +30,21 @@ def keys(hk, seed, context, n_context, rows, checks):
 
 
 @inline
-def touch(hk, m, n_orders, rows):
-    """Read a word of every order's row, so that cache misses overlap; returns a number that means nothing."""
-    total = 0
+def fetch(hk, m, n_orders, rows):
+    """Ask for both rows that may hold each order's context before they are needed."""
     for i in range(n_orders):
-        total ^= int(m[hk[K_OFF] + int(rows[i]) * K_WIDTH])
-    return total
+        prefetch(m, hk[K_OFF] + int(rows[i]) * K_WIDTH)
+        prefetch(m, hk[K_OFF] + (int(rows[i]) ^ 1) * K_WIDTH)
 
 
 @inline
 def find(hk, m, row, check):
     """Offset in the buffer of the context's row, -1 when it is unknown; rows are tried in pairs."""
     at = hk[K_OFF] + row * K_WIDTH
-    if m[at + K_CHECK] == check:
+    if m[unsigned(at + K_CHECK)] == check:
         return at
     at = hk[K_OFF] + (row ^ 1) * K_WIDTH
-    return at if m[at + K_CHECK] == check else -1
+    return at if m[unsigned(at + K_CHECK)] == check else -1
 
 
 @kernel

@@ -26,7 +26,7 @@ from ..arena import (
     T_TENANT_HI,
     T_TENANT_LO,
 )
-from .counts import N_ORDERS, count, uncount
+from .counts import N_ORDERS, count, fetch, keys, uncount
 from .evidence import (
     C_NEXT,
     G_COLUMNS,
@@ -62,14 +62,15 @@ from .requests import (
     to_value,
 )
 from .shared_text import shared_append, shared_pop
-from .store import older, owner_seed
+from .store import expect, older, owner_seed
 from .tree import N_DEPTH, N_LIST, N_PARENT, N_PATH, N_TOKEN, O_PATH, draft_best, hand_out, offer, path_context, plant
 
 # An offer: two halves a row, used in turn, so that one may still wait while the next is made.
 O_LENGTH, O_SERIAL, O_N, O_EMITTED, O_DRAFTED, O_HEAD = 0, 1, 2, 3, 4, 8
 N_KEPT = 2 * PER_CLASS + PER_FROZEN
-O_HALF = O_HEAD + 4 * N_KEPT
+O_HALF = O_HEAD + KEPT_ROWS * N_KEPT
 O_TURN = 2 * O_HALF
+N_ANNOUNCED, MAX_ORDER = 4, 8  # tokens asked for ahead of time, and how far back their contexts are looked at
 MAX_SETTLE = 160  # emitted tokens of one step that are learned from
 
 
@@ -88,7 +89,7 @@ def keep_offer(hr, hf, m, row, n, w):
     at += O_HEAD
     for i in range(n):
         for j in range(KEPT_ROWS):
-            m[at + j * N_KEPT + i] = w[j * W_COLUMNS + i]
+            m[at + KEPT_ROWS * i + j] = w[j * W_COLUMNS + i]
 
 
 @kernel
@@ -106,7 +107,7 @@ def recall_offer(hf, m, at, w):
     at += O_HEAD
     for i in range(n):
         for j in range(KEPT_ROWS):
-            w[j * W_COLUMNS + i] = m[at + j * N_KEPT + i]
+            w[j * W_COLUMNS + i] = m[at + KEPT_ROWS * i + j]
         w[C_NEXT + i] = i + 1
     if n:
         w[C_NEXT + n - 1] = -1
@@ -130,9 +131,11 @@ def judge(ho, hs, hz, hk, hx, m, mz, seed, context, n_context, candidates, node,
     """
     short = w[W_SHORT : W_SHORT + N_ORDERS]
     n_short = path_context(t, node, context, n_context, short)
+    keys(hk, seed, short, n_short, w[W_KEYS:], w[W_CHECKS:])
+    fetch(hk, m, min(N_ORDERS, n_short), w[W_KEYS:])
     n, own, shared = collect(ho, hs, hz, m, mz, w, g, t, node, candidates)
     n_levels = levels(w, g, n)
-    n, n_levels = counted(hk, m, seed, short, n_short, w, g, n, n_levels)
+    n, n_levels = counted(hk, m, n_short, w, g, n, n_levels)
     last = int(short[0]) if n_short else 0
     mix_followers(hx, m, w, g, x, n, n_levels, own, shared, last)
     return n, n_levels, own, shared, last
@@ -238,6 +241,8 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
     for i in range(n_emitted):
         context = history[n_emitted - i :]
         value = int(history[n_emitted - i - 1]) if n_emitted - i - 1 < n_history else -1
+        if share and value > 0:
+            expect(hs, m, int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI]), history[n_emitted - i - 1 :], n_context + 1)
         if value > 0:
             # The tree holds the emitted tokens as one path; its context is what came before them.
             n, n_levels, own, shared, last = judge(
@@ -258,11 +263,25 @@ def settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, only_drafted, w, g, x, t)
         n_context = n_context + 1 if value > 0 else 0
 
 
+@inline
+def announce(hr, ho, m, row, tokens, values):
+    """Ask for what appending the first of `tokens` to a row's own text will read; `values` is scratch."""
+    n = min(len(tokens), N_ANNOUNCED)
+    for i in range(n):
+        values[n - 1 - i] = to_value(hr, int(tokens[i]))
+    n_values = n + own_context(hr, ho, m, row, values[n : n + MAX_ORDER])
+    r = row_at(hr, row)
+    for i in range(n):
+        expect(ho, m, int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI]), values[n - 1 - i :], n_values - (n - 1 - i))
+
+
 @kernel
 def append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w):
     """Append at most MAX_SETTLE emitted tokens to every slot's own text; what they teach waits in the row's offer."""
     for i in range(len(slots)):
         row, start, end = int(slots[i]), int(offsets[i]), int(offsets[i + 1])
+        if i + 1 < len(slots):
+            announce(hr, ho, m, int(slots[i + 1]), tokens[offsets[i + 1] : offsets[i + 2]], w[W_HISTORY:])
         if end <= start:
             ban_last(hr, m, row)
             continue

@@ -10,7 +10,7 @@ text, or the tenant's shared text) times tier of match length.
 
 import numpy as np
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import (
     S_BLOCKS,
     S_CLOCK,
@@ -26,7 +26,7 @@ from ..arena import (
     T_TENANT_LO,
 )
 from .requests import own_context, own_tail, row_at
-from .store import CLOCK_MASK, heads_of, newer, walk
+from .store import CLOCK_MASK, fetch, heads_of, newer, walk
 from .tree import N_DEPTH, path_value
 
 N_TIERS = 12
@@ -34,14 +34,15 @@ N_LEVELS = 2 * N_TIERS
 N_COUNTED = 4  # counted orders, see counts.py
 N_INPUTS = N_LEVELS + N_COUNTED
 N_GROUPS = 16  # followers told apart at a node
+N_SEEN = 32  # places of the table that finds a follower's row
 PER_CLASS = 48  # candidates kept a class
 
 # A walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops.
 W_COLUMNS = 448
-N_W_ROWS, KEPT_ROWS = 21, 4  # the first four make up a candidate
+N_W_ROWS, KEPT_ROWS = 23, 4  # the first four make up a candidate
 # Where the rows of `w` start; flat, since a row's width then is a constant to the compiler.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY) = range(
+ L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY, W_SEEN, W_FROZEN_STARTS) = range(
     0, N_W_ROWS * W_COLUMNS, W_COLUMNS
 )  # fmt: skip
 W_SIZE = N_W_ROWS * W_COLUMNS
@@ -69,14 +70,27 @@ def note(h, m, w, first, last, kind, age):
         w[C_AGE + i] = ((h[S_CLOCK] - m[h[S_LINKS] + int(w[C_POS + i]) * width]) & (CLOCK_MASK >> 1)) | age
 
 
+@inline
+def find_starts(h, m, lo, hi, n_context, w, starts):
+    """Where each order's chain hangs in the head tables, into row `starts` of `w`, -1 where the context is too short.
+
+    They are asked for here and read by `look_up`, which should come later.
+    """
+    heads_of(h, lo, hi, w[W_CONTEXT:], n_context, w[starts:])
+    for o in range(h[S_ORDERS]):
+        prefetch(m, int(w[starts + o]))
+
+
 @kernel
-def look_up(h, m, lo, hi, skip_writer, n_context, w, n, most):
+def look_up(h, m, lo, hi, skip_writer, n_context, w, starts, n, most):
     """Candidates of one text, longest order first, newest first; returns the new count."""
     last = n + most
-    heads_of(h, m, lo, hi, w[W_CONTEXT:], n_context, w[W_STARTS:])
+    for o in range(h[S_ORDERS]):
+        w[starts + o] = m[int(w[starts + o])] if w[starts + o] >= 0 else 0
+        fetch(h, m, int(w[starts + o]))
     for o in range(h[S_ORDERS] - 1, -1, -1):
-        if w[W_STARTS + o] and n < last:
-            start = int(w[W_STARTS + o])
+        if w[starts + o] and n < last:
+            start = int(w[starts + o])
             n = walk(h, m, start, o, lo, hi, skip_writer, w[W_CONTEXT:], n_context, w[C_POS:], w[C_LENGTH:], n)
     return min(n, last)
 
@@ -92,8 +106,14 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
     n_context = own_context(hr, ho, m, row, w[W_CONTEXT : W_CONTEXT + ho[S_TOP]])
     if n_context == 0:
         return 0, 0
+    tenant_lo, tenant_hi = int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI])
+    find_starts(hs, m, tenant_lo, tenant_hi, n_context, w, W_STARTS)
+    if hz[S_BLOCKS]:
+        find_starts(hz, mz, 0, 0, n_context, w, W_FROZEN_STARTS)
     tail, n = own_tail(hr, ho, m, row), 0
     width = 1 + ho[S_ORDERS]
+    for o in range(ho[S_ORDERS]):
+        fetch(ho, m, int(m[ho[S_LINKS] + tail * width + 1 + o]))
     lo, hi = int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI])
     for o in range(ho[S_ORDERS] - 1, -1, -1):
         if ho[S_ORDER0 + o] <= n_context and n < PER_CLASS:  # the tail's own links lead to what came before
@@ -101,12 +121,12 @@ def gather(hr, ho, hs, hz, m, mz, row, w):
             n = walk(ho, m, start, o, lo, hi, -1, w[W_CONTEXT:], n_context, w[C_POS:], w[C_LENGTH:], n)
     n_own = min(n, PER_CLASS)
     note(ho, m, w, 0, n_own, OWN, 0)
-    lo, hi, serial = int(m[r + T_TENANT_LO]), int(m[r + T_TENANT_HI]), int(m[r + T_SERIAL])
-    n_shared = look_up(hs, m, lo, hi, serial, n_context, w, n_own, PER_CLASS)
+    serial = int(m[r + T_SERIAL])
+    n_shared = look_up(hs, m, tenant_lo, tenant_hi, serial, n_context, w, W_STARTS, n_own, PER_CLASS)
     note(hs, m, w, n_own, n_shared, SHARED, 0)
     n = n_shared
     if hz[S_BLOCKS]:
-        n = look_up(hz, mz, 0, 0, -1, n_context, w, n_shared, PER_FROZEN)
+        n = look_up(hz, mz, 0, 0, -1, n_context, w, W_FROZEN_STARTS, n_shared, PER_FROZEN)
         note(hz, mz, w, n_shared, n, FROZEN, FROZEN_AGE)
     for i in range(n):
         w[C_NEXT + i] = i + 1
@@ -122,15 +142,15 @@ def advance(ho, hs, hz, m, mz, w, c, t, node):
     Own text goes on with the path drafted so far, which is what makes periodic text extend: a position of -(d + 1)
     stands for the path's token at depth d.
     """
-    p = int(w[C_POS + c])
+    p = int(w[unsigned(C_POS + c)])
     if p >= 0:
-        kind = w[C_CLASS + c]
+        kind = w[unsigned(C_CLASS + c)]
         q = newer(ho, m, p) if kind == OWN else newer(hs, m, p) if kind == SHARED else newer(hz, mz, p)
         if q >= 0:
-            w[C_POS + c] = q
+            w[unsigned(C_POS + c)] = q
             if kind == FROZEN:
-                return max(int(mz[hz[S_TEXT] + q]), 0)
-            return max(int(m[(ho[S_TEXT] if kind == OWN else hs[S_TEXT]) + q]), 0)
+                return max(int(mz[unsigned(hz[S_TEXT] + q)]), 0)
+            return max(int(m[unsigned((ho[S_TEXT] if kind == OWN else hs[S_TEXT]) + q)]), 0)
         if kind != OWN:
             return 0
         p = -1  # the own text's last token is the path's depth 0
@@ -142,17 +162,23 @@ def advance(ho, hs, hz, m, mz, w, c, t, node):
 
 
 @inline
-def group_of(g, n_groups, value, source):
+def group_of(w, g, n_groups, value, source):
     """Row of a follower in `g`, added when new; returns (row or N_GROUPS when full, new number of rows)."""
-    for i in range(n_groups):
-        if g[i * G_COLUMNS + G_VALUE] == value:
-            return i, n_groups
+    at = value & (N_SEEN - 1)
+    i = int(w[W_SEEN + at])
+    while i:
+        if g[unsigned((i - 1) * G_COLUMNS + G_VALUE)] == value:
+            return i - 1, n_groups
+        at = (at + 1) & (N_SEEN - 1)
+        i = int(w[W_SEEN + at])
     if n_groups < N_GROUPS:
+        w[W_SEEN + at] = n_groups + 1
+        first = n_groups * G_COLUMNS
         for j in range(N_INPUTS):
-            g[n_groups * G_COLUMNS + j] = 0
-        g[n_groups * G_COLUMNS + G_VALUE], g[n_groups * G_COLUMNS + G_SOURCE] = value, source
-        g[n_groups * G_COLUMNS + G_HEAD], g[n_groups * G_COLUMNS + G_TAIL] = -1, -1
-        g[n_groups * G_COLUMNS + G_OWN], g[n_groups * G_COLUMNS + G_SHARED] = 0, 0
+            g[unsigned(first + j)] = 0
+        g[unsigned(first + G_VALUE)], g[unsigned(first + G_SOURCE)] = value, source
+        g[unsigned(first + G_HEAD)], g[unsigned(first + G_TAIL)] = -1, -1
+        g[unsigned(first + G_OWN)], g[unsigned(first + G_SHARED)] = 0, 0
         return n_groups, n_groups + 1
     return N_GROUPS, n_groups
 
@@ -166,33 +192,37 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
     n, top_own, top_shared = 0, 0, 0
     for level in range(N_LEVELS):
         w[V_TOTAL + level] = 0
+    for i in range(N_SEEN):
+        w[W_SEEN + i] = 0
     c, depth = candidates, int(t[N_DEPTH, node])
     while c >= 0:
-        following = int(w[C_NEXT + c])
+        following = int(w[unsigned(C_NEXT + c)])
         value = advance(ho, hs, hz, m, mz, w, c, t, node)
         if value > 0:
-            tier = int(TIER[min(int(w[C_LENGTH + c]) + depth, 64)])
-            kind = int(w[C_CLASS + c])
+            tier = int(TIER[unsigned(min(int(w[unsigned(C_LENGTH + c)]) + depth, 64))])
+            kind = int(w[unsigned(C_CLASS + c)])
             shared = kind != OWN
             if shared:
                 top_shared = max(top_shared, tier + 1)
             else:
                 top_own = max(top_own, tier + 1)
             level = tier + N_TIERS if shared else tier
-            i, n = group_of(g, n, value, 4 if kind == FROZEN else 1 + kind)
-            if w[V_TOTAL + level] == 0 or w[C_AGE + c] < w[V_AGE + level]:
-                w[V_AGE + level], w[V_LATEST + level] = w[C_AGE + c], i
-            w[V_TOTAL + level] += 1
+            i, n = group_of(w, g, n, value, 4 if kind == FROZEN else 1 + kind)
+            age = int(w[unsigned(C_AGE + c)])
+            if w[unsigned(V_TOTAL + level)] == 0 or age < w[unsigned(V_AGE + level)]:
+                w[unsigned(V_AGE + level)], w[unsigned(V_LATEST + level)] = age, i
+            w[unsigned(V_TOTAL + level)] += 1
             if i < N_GROUPS:
-                g[i * G_COLUMNS + level] += 1
-                longest = G_SHARED if shared else G_OWN
-                g[i * G_COLUMNS + longest] = max(int(g[i * G_COLUMNS + longest]), tier + 1)
-                w[C_NEXT + c] = -1
-                if g[i * G_COLUMNS + G_HEAD] < 0:
-                    g[i * G_COLUMNS + G_HEAD] = c
+                first = i * G_COLUMNS
+                g[unsigned(first + level)] += 1
+                longest = first + (G_SHARED if shared else G_OWN)
+                g[unsigned(longest)] = max(int(g[unsigned(longest)]), tier + 1)
+                w[unsigned(C_NEXT + c)] = -1
+                if g[unsigned(first + G_HEAD)] < 0:
+                    g[unsigned(first + G_HEAD)] = c
                 else:
-                    w[C_NEXT + g[i * G_COLUMNS + G_TAIL]] = c
-                g[i * G_COLUMNS + G_TAIL] = c
+                    w[unsigned(C_NEXT + g[unsigned(first + G_TAIL)])] = c
+                g[unsigned(first + G_TAIL)] = c
         c = following
     return n, top_own, top_shared
 

@@ -13,9 +13,9 @@ hold probability << 10 | number of events seen. No float: the same on every mach
 
 import numpy as np
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import B_FINAL, B_GROUP, B_NODE, B_TABLES, B_TOKEN
-from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find, keys, touch
+from .counts import K_COUNT, K_TOTAL, K_VALUE, N_FOLLOWERS, N_ORDERS, find
 from .evidence import (
     G_COLUMNS,
     G_OWN,
@@ -35,7 +35,6 @@ from .evidence import (
     N_TIERS,
     W_CHECKS,
     W_KEYS,
-    W_SHORT,
     group_of,
 )
 
@@ -53,6 +52,7 @@ COUNTED_SOURCE = 3
 
 LEARNING_RATE = 12
 WEIGHT_LIMIT = 1 << 24
+TERM_BITS = 12  # dropped from each term of a sum: 29 terms at their limits then stay within 32 bits
 TABLE_LIMIT = 255  # events after which an adaptive probability stops slowing down
 
 # Columns of `x`, scratch int32[X_SIZE], a row a follower: what a follower's probability was made of, for learning.
@@ -83,26 +83,23 @@ BUCKET = np.concatenate([_bucket_table([1, 2, 3, 4, 6, 10, 20], 64), _bucket_tab
 
 
 @kernel
-def counted(hk, m, seed, context, n_context, w, g, n, n_levels):
-    """Add what the counted contexts say: followers, and one level an order known.
+def counted(hk, m, n_context, w, g, n, n_levels):
+    """Add what the counted contexts, whose keys are in `w`, say: followers, and one level an order known.
 
     Returns (followers, levels); inputs N_LEVELS.. of `g` hold the counts.
     """
-    rows, checks = w[W_KEYS:], w[W_CHECKS:]
-    keys(hk, seed, context, n_context, rows, checks)
-    w[W_SHORT + N_ORDERS] = touch(hk, m, min(N_ORDERS, n_context), rows)
     for i in range(min(N_ORDERS, n_context) - 1, -1, -1):
-        at = find(hk, m, int(rows[i]), int(checks[i]))
+        at = find(hk, m, int(w[W_KEYS + i]), int(w[W_CHECKS + i]))
         if at < 0:
             continue
         latest = -1
         for j in range(N_FOLLOWERS):
-            value = int(m[at + K_VALUE + j])
+            value = int(m[unsigned(at + K_VALUE + j)])
             if value == 0:
                 break
-            k, n = group_of(g, n, value, COUNTED_SOURCE)
+            k, n = group_of(w, g, n, value, COUNTED_SOURCE)
             if k < N_GROUPS:
-                g[k * G_COLUMNS + N_LEVELS + i] = m[at + K_COUNT + j]
+                g[unsigned(k * G_COLUMNS + N_LEVELS + i)] = m[unsigned(at + K_COUNT + j)]
                 if j == 0:
                     latest = k
         w[L_LEVEL + n_levels], w[L_TOTAL + n_levels], w[L_LATEST + n_levels] = N_LEVELS + i, m[at + K_TOTAL], latest
@@ -129,10 +126,9 @@ def sets_of(hx, top_own, top_shared, last_value):
 
 
 @inline
-def entry_of(w, j, count, is_latest):
-    """Table entry of one piece of evidence: a follower's count at level number `j`."""
-    bucket = BUCKET[int(w[L_KIND + j]) + min((count * int(w[L_SCALE + j]) + 0xFFFF) >> 16, 63)]
-    return int(w[L_BASE + j]) + 2 * int(bucket) + (1 if is_latest else 0)
+def entry_of(base, scale, kind, count, is_latest):
+    """Table entry of one piece of evidence: a follower's count at a level, and whether it was the latest there."""
+    return base + 2 * int(BUCKET[unsigned(kind + min((count * scale + 0xFFFF) >> 16, 63))]) + (1 if is_latest else 0)
 
 
 @kernel
@@ -142,31 +138,36 @@ def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
     prepare(hx, m, w, n_levels, node_set, token_set)
     bias = int(m[node_set + BIAS]) + int(m[token_set + BIAS])
     for i in range(n):
+        at = i * X_COLUMNS
         group_set = hx[B_GROUP] + (int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET
-        total = (bias + int(m[group_set + BIAS])) * 256
-        for j in range(n_levels):
-            level = int(w[L_LEVEL + j])
-            entry = entry_of(w, j, int(g[i * G_COLUMNS + level]), w[L_LATEST + j] == i)
-            weight = int(w[L_WEIGHT + j]) + int(m[group_set + level])
-            total += weight * int(STRETCH[m[entry] >> 18])
-        logit = min(max((total * 21846) >> 32, -2047), 2047)  # the mean of three sums
+        final = hx[B_FINAL] + (((int(g[i * G_COLUMNS + G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS
+        prefetch(m, final)
+        prefetch(m, final + FINAL_STEPS - 1)
+        x[at + X_GROUP_SET], x[at + X_STEP] = group_set, final
+        x[at + X_LOGIT] = (bias + int(m[group_set + BIAS])) >> (TERM_BITS - 8)
+    for j in range(n_levels):  # level by level: what the followers have in common is read once
+        level, latest, weight = int(w[L_LEVEL + j]), int(w[L_LATEST + j]), int(w[L_WEIGHT + j])
+        base, scale, kind = int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        for i in range(n):
+            at = i * X_COLUMNS
+            entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
+            given = weight + int(m[unsigned(int(x[unsigned(at + X_GROUP_SET)]) + level)])
+            x[unsigned(at + X_LOGIT)] += (given * int(STRETCH[unsigned(m[unsigned(entry)] >> 18)])) >> TERM_BITS
+    for i in range(n):
+        at = i * X_COLUMNS
+        logit = min(max((int(x[at + X_LOGIT]) * 21846) >> (32 - TERM_BITS), -2047), 2047)  # the mean of three sums
         z = (logit + 2048) * (FINAL_STEPS - 1)
         step, part = z >> 12, z & 4095
-        base = (
-            hx[B_FINAL] + (((int(g[i * G_COLUMNS + G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step
-        )
-        corrected = ((int(m[base]) >> 14) * (4096 - part) + (int(m[base + 1]) >> 14) * part) >> 12
-        x[i * X_COLUMNS + X_GROUP_SET], x[i * X_COLUMNS + X_LOGIT], x[i * X_COLUMNS + X_STEP] = (
-            group_set,
-            logit,
-            base + (1 if part >= 2048 else 0),
-        )
+        final = int(x[at + X_STEP]) + step
+        corrected = ((int(m[final]) >> 14) * (4096 - part) + (int(m[final + 1]) >> 14) * part) >> 12
+        x[at + X_LOGIT], x[at + X_STEP] = logit, final + (1 if part >= 2048 else 0)
         g[i * G_COLUMNS + G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
 
 
 @inline
 def adapt(m, entry, happened):
     """Move an adaptive probability towards an outcome, ever more slowly."""
+    entry = unsigned(entry)
     probability, events = int(m[entry]) >> 10, int(m[entry]) & 1023
     goal = 0xFFFFF if happened else 0
     probability += ((goal - probability) * int(STEP[events])) >> 16
@@ -176,6 +177,7 @@ def adapt(m, entry, happened):
 @inline
 def nudge(m, weight, change):
     """Change a weight within its limits."""
+    weight = unsigned(weight)
     m[weight] = min(max(int(m[weight]) + change, -WEIGHT_LIMIT), WEIGHT_LIMIT)
 
 
@@ -183,20 +185,28 @@ def nudge(m, weight, change):
 def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
     """Teach the mixer that `value` was emitted where `mix_followers` had `n` followers before it."""
     node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
+    changes = 0
     for i in range(n):
+        at = i * X_COLUMNS
         happened = g[i * G_COLUMNS + G_VALUE] == value
-        group_set = int(x[i * X_COLUMNS + X_GROUP_SET])
-        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[i * X_COLUMNS + X_LOGIT] + 2048])) * LEARNING_RATE
-        for j in range(n_levels):
-            level = int(w[L_LEVEL + j])
-            entry = entry_of(w, j, int(g[i * G_COLUMNS + level]), w[L_LATEST + j] == i)
-            change = (int(STRETCH[m[entry] >> 18]) * error + 131072) >> 18
-            nudge(m, node_set + level, change)
-            nudge(m, token_set + level, change)
-            nudge(m, group_set + level, change)
-            adapt(m, entry, happened)
+        error = ((ONE - 1 if happened else 0) - int(SQUASH[x[at + X_LOGIT] + 2048])) * LEARNING_RATE
         change = (256 * error + 131072) >> 18
-        nudge(m, node_set + BIAS, change)
-        nudge(m, token_set + BIAS, change)
-        nudge(m, group_set + BIAS, change)
-        adapt(m, int(x[i * X_COLUMNS + X_STEP]), happened)
+        changes += change
+        nudge(m, int(x[at + X_GROUP_SET]) + BIAS, change)
+        adapt(m, int(x[at + X_STEP]), happened)
+        x[at + X_LOGIT] = error
+    nudge(m, node_set + BIAS, changes)
+    nudge(m, token_set + BIAS, changes)
+    for j in range(n_levels):
+        level, latest = int(w[L_LEVEL + j]), int(w[L_LATEST + j])
+        base, scale, kind = int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        changes = 0
+        for i in range(n):
+            at = i * X_COLUMNS
+            entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
+            change = (int(STRETCH[unsigned(m[unsigned(entry)] >> 18)]) * int(x[unsigned(at + X_LOGIT)]) + 131072) >> 18
+            changes += change
+            nudge(m, int(x[at + X_GROUP_SET]) + level, change)
+            adapt(m, entry, g[i * G_COLUMNS + G_VALUE] == value)
+        nudge(m, node_set + level, changes)
+        nudge(m, token_set + level, changes)

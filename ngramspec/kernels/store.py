@@ -6,7 +6,7 @@ A link row starts with the insertion clock; a link is only followed to a positio
 runs into a reused block ends there. Every candidate is compared with the context itself: there are no false matches.
 """
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import (
     BLOCK,
     M_FILL,
@@ -58,7 +58,7 @@ def older(h, m, p):
     """Position of the token before `p`, -1 at the start of the text."""
     if p & (BLOCK - 1):
         return p - 1
-    prev = int(m[h[S_META] + (p // BLOCK) * META + M_PREV])
+    prev = int(m[unsigned(h[S_META] + (p // BLOCK) * META + M_PREV)])
     return (prev - 1) * BLOCK + BLOCK - 1 if prev else -1
 
 
@@ -68,8 +68,8 @@ def newer(h, m, p):
     meta = h[S_META] + (p // BLOCK) * META
     q = p + 1
     if q & (BLOCK - 1):
-        return q if q & (BLOCK - 1) < m[meta + M_FILL] else -1
-    following = int(m[meta + M_NEXT])
+        return q if q & (BLOCK - 1) < m[unsigned(meta + M_FILL)] else -1
+    following = int(m[unsigned(meta + M_NEXT)])
     return (following - 1) * BLOCK if following else -1
 
 
@@ -79,23 +79,23 @@ def insert(h, m, p, lo, hi):
     n, n_heads, text = h[S_ORDERS], h[S_HEADS], h[S_TEXT]
     row = h[S_LINKS] + p * (1 + n)
     h[S_CLOCK] = max((h[S_CLOCK] + 1) & CLOCK_MASK, 1)  # 0 is no position's
-    m[row] = h[S_CLOCK]
+    m[unsigned(row)] = h[S_CLOCK]
     x = owner_seed(lo, hi)
     q, o, depth = p, 0, 0
     while o < n and q >= 0:
-        value = int(m[text + q])
+        value = int(m[unsigned(text + q)])
         if value <= 0:
             break
         x = mix(x, value)
         depth += 1
-        if depth == h[S_ORDER0 + o]:
+        if depth == h[unsigned(S_ORDER0 + o)]:
             head = h[S_HEAD] + o * n_heads + ((x * n_heads) >> 32)
-            m[row + 1 + o] = m[head]
-            m[head] = p + 1
+            m[unsigned(row + 1 + o)] = m[unsigned(head)]
+            m[unsigned(head)] = p + 1
             o += 1
         q = older(h, m, q)
     while o < n:
-        m[row + 1 + o] = 0
+        m[unsigned(row + 1 + o)] = 0
         o += 1
 
 
@@ -204,9 +204,9 @@ def open_block(h, m, b, prev, lo, hi, writer):
 def put(h, m, b, value):
     """Write `value` behind the last token of block `b`; returns its position."""
     meta = h[S_META] + b * META
-    p = b * BLOCK + int(m[meta + M_FILL])
-    m[meta + M_FILL] += 1
-    m[h[S_TEXT] + p] = value
+    p = b * BLOCK + int(m[unsigned(meta + M_FILL)])
+    m[unsigned(meta + M_FILL)] += 1
+    m[unsigned(h[S_TEXT] + p)] = value
     h[S_TOKENS] += 1
     return p
 
@@ -215,10 +215,18 @@ def put(h, m, b, value):
 def match_length(h, m, q, context, n_context):
     """Tokens, counted back from position `q`, that equal `context` (newest first)."""
     text, length = h[S_TEXT], 0
-    while length < n_context and q >= 0 and m[text + q] == context[length]:
+    while length < n_context and q >= 0 and m[unsigned(text + q)] == context[unsigned(length)]:
         length += 1
         q = older(h, m, q)
     return length
+
+
+@inline
+def fetch(h, m, q1):
+    """Ask for what a walk reads of position `q1` - 1 before it gets there: link row, text, block."""
+    prefetch(m, h[S_LINKS] + (q1 - 1) * (1 + h[S_ORDERS]))
+    prefetch(m, h[S_TEXT] + q1 - 1)
+    prefetch(m, h[S_META] + ((q1 - 1) // BLOCK) * META)
 
 
 @kernel
@@ -237,33 +245,51 @@ def walk(h, m, start, o, lo, hi, skip_writer, context, n_context, positions, len
             break
         q = q1 - 1
         row = links + q * width
-        age = (clock - m[row]) & CLOCK_MASK
-        if m[row] == 0 or age == 0 or age >= HALF_CLOCK:  # 0: reused for text that only matches ahead of a chained one
+        stamp = int(m[unsigned(row)])
+        age = (clock - stamp) & CLOCK_MASK
+        q1 = int(m[unsigned(row + 1 + o)])
+        fetch(h, m, q1)
+        if stamp == 0 or age == 0 or age >= HALF_CLOCK:  # 0: reused for text that only matches ahead of a chained one
             break
-        clock = int(m[row])
+        clock = stamp
         meta = h[S_META] + (q // BLOCK) * META
-        if m[meta + M_OWNER_LO] == lo and m[meta + M_OWNER_HI] == hi and m[meta + M_WRITER] != skip_writer:
+        mine = m[unsigned(meta + M_OWNER_LO)] == lo and m[unsigned(meta + M_OWNER_HI)] == hi
+        if mine and m[unsigned(meta + M_WRITER)] != skip_writer:
             length = match_length(h, m, q, context, n_context)
             if order <= length < above:
-                positions[n_out] = q
-                lengths[n_out] = length
+                positions[unsigned(n_out)] = q
+                lengths[unsigned(n_out)] = length
                 n_out += 1
-        q1 = int(m[row + 1 + o])
     return n_out
 
 
 @kernel
-def heads_of(h, m, lo, hi, context, n_context, starts):
-    """Newest position + 1 for each order's context, into `starts`; 0 where none."""
+def expect(h, m, lo, hi, context, n_context):
+    """Ask for the heads under which a position with this context, its own token first, will be inserted."""
+    n, n_heads = h[S_ORDERS], h[S_HEADS]
+    x = owner_seed(lo, hi)
+    o = 0
+    for depth in range(n_context):
+        if o == n or context[unsigned(depth)] <= 0:
+            break
+        x = mix(x, int(context[unsigned(depth)]))
+        if depth + 1 == h[unsigned(S_ORDER0 + o)]:
+            prefetch(m, h[S_HEAD] + o * n_heads + ((x * n_heads) >> 32))
+            o += 1
+
+
+@kernel
+def heads_of(h, lo, hi, context, n_context, heads):
+    """Where the head tables hold each order's context, into `heads`; -1 where the context is too short."""
     n, n_heads = h[S_ORDERS], h[S_HEADS]
     x = owner_seed(lo, hi)
     o = 0
     for i in range(n):
-        starts[i] = 0
+        heads[i] = -1
     for depth in range(n_context):
         if o == n:
             break
         x = mix(x, int(context[depth]))
         if depth + 1 == h[S_ORDER0 + o]:
-            starts[o] = m[h[S_HEAD] + o * n_heads + ((x * n_heads) >> 32)]
+            heads[o] = h[S_HEAD] + o * n_heads + ((x * n_heads) >> 32)
             o += 1
