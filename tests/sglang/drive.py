@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.sglang.tiny_llama import VOCAB, stretch
+from tests.sglang.tiny_llama import EOS, VOCAB, stretch
 
 ENGINE = {
     "device": "cpu",
@@ -171,8 +171,9 @@ def workloads(engine, short, loads):
     flush(engine)
     said["flushed"] = batch(engine, copied, asking(48))
     said["long"] = batch(engine, copying(70, 900), asking(64))
-    # Together more than the pool holds: some are put back and resumed.
-    said["retracted"] = batch(engine, [copying(start, 600) for start in (9, 99, 199, 299)], asking(480))
+    # Together more than the pool holds, which the engine does not foresee: some are put back and resumed.
+    far_from_end = stretch(EOS, 50)[5:45:10]
+    said["retracted"] = batch(engine, [copying(start, 610) for start in far_from_end], asking(600, ignore_eos=False))
     flush(engine)
     if loads:
         said["corpora"] = with_corpora(engine)
