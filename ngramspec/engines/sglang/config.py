@@ -100,6 +100,9 @@ class EngineConfig:
     widths : tuple of int
         For `measured`: rows a request that a step may verify; 1, plain decoding, and the server's number are always
         among them.
+    capture : bool
+        For `measured`: capture graphs for one row a request too, and take no widths but that and the server's.
+        Experimental: read in SGLang's source, never run on a GPU. Cost: a second set of graphs.
     max_corpus_bytes : int
         Hard limit of all external corpora together; while one is loaded, as much again is needed.
     prompt_tokens_per_step : int
@@ -119,6 +122,7 @@ class EngineConfig:
     min_prob: float = 0.0
     width: str = "fixed"
     widths: tuple[int, ...] = ()
+    capture: bool = False
     max_corpus_bytes: int = 256 * 2**20
     prompt_tokens_per_step: int = 16_384
     draft_threads: int = 1
@@ -143,6 +147,10 @@ class EngineConfig:
         object.__setattr__(self, "widths", tuple(self.widths))
         if self.widths and self.width == "fixed":
             raise ConfigError("widths: has no effect with width 'fixed': take 'measured', or leave it out")
+        if not isinstance(self.capture, bool):
+            raise ConfigError(f"capture: got {self.capture!r}, allowed true and false")
+        if self.capture and (self.width == "fixed" or self.widths):
+            raise ConfigError("capture: needs width 'measured' and no widths: they are one row and the server's")
         for name, kind in self.PARTS.items():
             if not isinstance(getattr(self, name), (kind, type(None))):
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed an object of its own settings")

@@ -119,6 +119,24 @@ CONTRACT = (
 )  # fmt: skip
 
 
+#: Beyond that, for graphs of narrower steps; checked where they are asked for.
+CAPTURE = (
+    _call("sglang.srt.model_executor.model_runner:ModelRunner._get_attention_backend", "self", "init_new_workspace"),
+    _call("sglang.srt.model_executor.model_runner:ModelRunner._decode_cuda_graph_runner_cls", "self"),
+    _fields(
+        "sglang.srt.model_executor.model_runner:ModelRunner",
+        "init_new_workspace", "attn_backend", "decode_cuda_graph_runner",
+    ),
+    _call(
+        "sglang.srt.model_executor.runner.decode_cuda_graph_runner:DecodeCudaGraphRunner.__init__",
+        "self", "model_runner", "attn_backend", "speculative_num_draft_tokens",
+    ),
+    _call("sglang.srt.runtime_context:get_context"),
+    _call("sglang.srt.runtime_context:get_spec"),
+    _override(f"{_SPEC}.base_spec_worker:BaseSpecWorker.init_cuda_graphs", "self"),
+)  # fmt: skip
+
+
 def installed() -> str | None:
     """Version of the installed SGLang; None where there is none."""
     try:

@@ -149,6 +149,10 @@ class Drafts:
             self.recorder.flush()
         self._forget()
 
+    def fix_width(self) -> None:
+        """Verify the server's number of rows in every step from now on; modifies."""
+        self.pace = None
+
     def close(self) -> None:
         """Write what is to outlive the server; for its end."""
         with suppress(Exception):

@@ -43,6 +43,9 @@ class Source(Protocol):
     def flush(self) -> None:
         """See `Drafts.flush`."""
 
+    def fix_width(self) -> None:
+        """See `Drafts.fix_width`."""
+
 
 class Wire:
     """Rows as one message of a size that every rank knows beforehand.
@@ -98,7 +101,7 @@ class Leading:
     def __init__(self, drafts: Drafts, wire: Wire) -> None:
         self.drafts, self._wire = drafts, wire
         self.prefilled, self.decoded = drafts.prefilled, drafts.decoded
-        self.finished, self.flush = drafts.finished, drafts.flush
+        self.finished, self.flush, self.fix_width = drafts.finished, drafts.flush, drafts.fix_width
 
     def rows(self, requests: Sequence[Request], latest: Latest = None) -> Rows:
         """Rows of a decode step, on every rank; modifies.
@@ -145,6 +148,9 @@ class Following:
         """Nothing."""
 
     def flush(self) -> None:
+        """Nothing."""
+
+    def fix_width(self) -> None:
         """Nothing."""
 
 

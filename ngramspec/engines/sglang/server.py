@@ -73,6 +73,8 @@ class Server:
         """
         if config.width == "fixed":
             return ()
+        if config.capture and not self.hybrid:
+            return (1, self.n_rows)
         allowed = TREE_BACKENDS_MLA if self.mla else TREE_BACKENDS
         unknown = [backend for backend in self.backends if backend not in allowed]
         if unknown or self.hybrid:

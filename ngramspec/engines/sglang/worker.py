@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import atexit
 import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.reconstruct_tree import reconstruct_indices_from_tree_mask_func
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
-from sglang.srt.runtime_context import get_parallel
+from sglang.srt.runtime_context import get_context, get_parallel, get_spec
 from sglang.srt.speculative.ngram_info import NgramVerifyInput
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 from sglang.srt.speculative.spec_utils import prepare_mamba_track_for_verify
 
 from ...errors import EngineContractError
 from .config import EngineConfig
+from .contract import CAPTURE, mismatches
 from .drafts import Drafts
 from .mask import full_mask
 from .metrics import Kinds, Metrics
 from .ranks import Following, Leading, Source, Wire, together
 from .server import Server, start_line
+from .states import State, States
 from .warm import warm_up
 
 _log = logging.getLogger("ngramspec")
@@ -36,6 +40,7 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
     ngram_corpus: Any
     draft_token_num: int
     _source: Source | None = None
+    _states: States | None = None
 
     def init_attention_backends(self) -> None:
         """Build the drafter, once pools and attention backends are known; fall back to SGLang's own if that fails."""
@@ -118,6 +123,38 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             labels["dp_rank"] = parallel.dp_rank
         return Metrics(Kinds(Counter, Gauge, Histogram), labels)
 
+    def init_cuda_graphs(self) -> None:
+        """Capture graphs of narrower steps too, where that is asked for; every rank has them or none."""
+        super().init_cuda_graphs()
+        if self._source is None or not self.config.capture:
+            return
+        states, narrow = States(self.model_runner, self.draft_token_num), 1
+        wrong = mismatches(CAPTURE)
+        if wrong:
+            _log.error("ngramspec: no graphs for narrower steps, SGLang differs: %s", "; ".join(wrong))
+        built = not wrong and states.build(narrow, settings_of, self._make_state)
+        group = get_parallel().tp_group
+        if self.server_args.tp_size > 1:
+            everywhere = torch.tensor(int(built))
+            torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MIN, group=group.cpu_group)
+            built = bool(everywhere)
+        if built:
+            self._states = states
+        else:
+            self._source.fix_width()
+
+    def _make_state(self, width: int) -> State:
+        runner = self.model_runner
+        before = runner.init_new_workspace
+        try:
+            attention = runner._get_attention_backend(init_new_workspace=True)
+        finally:
+            runner.init_new_workspace = before
+        if runner.decode_cuda_graph_runner is None:
+            return State(attention, None)
+        kind = runner._decode_cuda_graph_runner_cls()
+        return State(attention, kind(runner, attn_backend=attention, speculative_num_draft_tokens=width))
+
     def clear_cache_pool(self) -> None:
         """Forget everything, as the server's cache flush asks."""
         super().clear_cache_pool()
@@ -154,7 +191,10 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             return
         n = len(batch.reqs)
         ids, seen, width = self._prepare_draft_tokens(batch)
-        self.draft_token_num = width  # for the rest of this step, see `forward_batch_generation`
+        # For the rest of this step, see `forward_batch_generation`.
+        self.draft_token_num = width
+        if self._states is not None:
+            self._step.enter_context(self._states.using(width))
         # Buffers are the engine's, as long as a step of all its rows needs; a narrower one takes the beginning.
         tokens, tree = self.draft_tokens[: n * width], self.tree_mask[: n * width**2]
         positions = self.positions[: n * width]
@@ -208,16 +248,26 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             The engine's.
         """
         prefill, n_rows = batch.forward_mode.is_extend(), self.draft_token_num
-        try:
+        with ExitStack() as self._step:
+            self._step.callback(setattr, self, "draft_token_num", n_rows)
             result = super().forward_batch_generation(batch, on_publish=on_publish, pp_proxy_tensors=pp_proxy_tensors)
             width = self.draft_token_num
-        finally:
-            self.draft_token_num = n_rows
         if width != n_rows:
             widen(result, len(batch.reqs), width, n_rows)
         if prefill and self._source is not None:
             self._source.prefilled(batch.reqs)
         return result
+
+
+@contextmanager
+def settings_of(width: int) -> Iterator[None]:
+    """The engine's settings with another number of rows a request."""
+    context, before = get_context(), get_spec().speculative_num_draft_tokens
+    context.override("ngramspec.capture", speculative_num_draft_tokens=width)
+    try:
+        yield
+    finally:
+        context.override("ngramspec.captured", speculative_num_draft_tokens=before)
 
 
 def widen(result: Any, n: int, width: int, n_rows: int) -> None:
