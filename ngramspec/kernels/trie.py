@@ -13,7 +13,7 @@ hand came by. A node that none refers to is a leaf and may be evicted; a freed n
 its number sees that it is gone. Nodes of count 0 are contexts ahead of shared text: matched, never followers, unlisted.
 """
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, unsigned
 from ..arena import (
     C_CHILD,
     C_COUNT,
@@ -56,7 +56,7 @@ def at(x, node):
 @inline
 def version(x, m, node):
     """How often a node was freed."""
-    return int(m[x[X_VERSION] + node - 1])
+    return int(m[unsigned(x[X_VERSION] + node - 1)])
 
 
 @inline
@@ -90,13 +90,13 @@ def find(x, m, parent, token):
     piece = (h << x[X_BITS]) & 0x7FFFFFFF
     slot = (h * n) >> 32
     while True:
-        entry = int(m[edges + slot])
+        entry = int(m[unsigned(edges + slot)])
         if entry == 0:
             return -1 - slot
         if entry ^ piece <= mask:
             node = entry & mask
             c = at(x, node)
-            if m[c + C_PARENT] == parent and m[c + C_TOKEN] == token:
+            if m[unsigned(c + C_PARENT)] == parent and m[unsigned(c + C_TOKEN)] == token:
                 return node
         slot = slot + 1 if slot + 1 < n else 0
 
@@ -120,7 +120,7 @@ def find_root(x, m, lo, hi):
 @inline
 def write_entry(x, m, slot, node, h):
     """Enter a node in a free slot."""
-    m[x[X_EDGE] + slot] = node | ((h << x[X_BITS]) & 0x7FFFFFFF)
+    m[unsigned(x[X_EDGE] + slot)] = node | ((h << x[X_BITS]) & 0x7FFFFFFF)
 
 
 @kernel
@@ -148,24 +148,24 @@ def delete_entry(x, m, node):
 def to_front(x, m, parent, node):
     """Put a node that is in no list at the head of its parent's."""
     p, c = at(x, parent), at(x, node)
-    head = int(m[p + C_CHILD])
-    m[p + C_CHILD], m[c + C_OLDER], m[c + C_NEWER] = node, head, 0
+    head = int(m[unsigned(p + C_CHILD)])
+    m[unsigned(p + C_CHILD)], m[unsigned(c + C_OLDER)], m[unsigned(c + C_NEWER)] = node, head, 0
     if head:
-        m[at(x, head) + C_NEWER] = node
+        m[unsigned(at(x, head) + C_NEWER)] = node
 
 
 @inline
 def unlist(x, m, node):
     """Take a node out of its parent's list."""
     c = at(x, node)
-    newer, older = int(m[c + C_NEWER]), int(m[c + C_OLDER])
+    newer, older = int(m[unsigned(c + C_NEWER)]), int(m[unsigned(c + C_OLDER)])
     if newer:
-        m[at(x, newer) + C_OLDER] = older
+        m[unsigned(at(x, newer) + C_OLDER)] = older
     else:
-        m[at(x, int(m[c + C_PARENT])) + C_CHILD] = older
+        m[at(x, int(m[unsigned(c + C_PARENT)])) + C_CHILD] = older
     if older:
-        m[at(x, older) + C_NEWER] = newer
-    m[c + C_NEWER], m[c + C_OLDER] = 0, 0
+        m[unsigned(at(x, older) + C_NEWER)] = newer
+    m[unsigned(c + C_NEWER)], m[unsigned(c + C_OLDER)] = 0, 0
 
 
 @kernel
@@ -261,8 +261,8 @@ def new_node(x, m):
             evict(x, m)
     node = int(x[X_FREE])
     c = at(x, node)
-    x[X_FREE] = m[c + C_OLDER]
-    m[c + C_OLDER] = 0
+    x[X_FREE] = m[unsigned(c + C_OLDER)]
+    m[unsigned(c + C_OLDER)] = 0
     x[X_N_FREE] -= 1
     return node
 
@@ -293,7 +293,7 @@ def shared_root(x, m, lo, hi):
 def hold(x, m, node, n):
     """Keep a node from being freed while it is worked on (`n` = 2), or let it go again (-2)."""
     if node:
-        m[at(x, node) + C_USE] += n
+        m[unsigned(at(x, node) + C_USE)] += n
 
 
 @kernel
@@ -307,7 +307,7 @@ def new_child(x, m, parent, longer, token, slot):
         slot = -1 - find(x, m, parent, token)
     hold(x, m, longer, -2)
     c = at(x, node)
-    m[c + C_TOKEN], m[c + C_PARENT] = token, parent  # the parent stays held: this is the reference
+    m[unsigned(c + C_TOKEN)], m[unsigned(c + C_PARENT)] = token, parent  # the parent stays held: this is the reference
     write_entry(x, m, slot, node, edge_hash(parent, token))
     x[X_CREATED] += 1
     return node

@@ -4,7 +4,7 @@ Suffix links carry both: where a token is known behind a context, it is known be
 there are its suffixes. So text seen before costs one search of the edge table a token, whatever the depth.
 """
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, unsigned
 from ..arena import C_COUNT, C_NEWER, C_SUFFIX, C_TOKEN, C_USE, X_DEPTH
 from .trie import MAX_COUNT, at, find, hold, new_child, remove, to_front, unlist
 
@@ -17,12 +17,12 @@ def count_token(x, m, node, length, token, add):
     """
     depth = x[X_DEPTH]
     if not add and length == depth - 1:
-        node, length = int(m[at(x, node) + C_SUFFIX]), length - 1
+        node, length = int(m[unsigned(at(x, node) + C_SUFFIX)]), length - 1
     top, top_length, longer, made, found = 0, 0, 0, False, False
     while True:
         n = at(x, node)
         if found:
-            child = int(m[at(x, longer) + C_SUFFIX])
+            child = int(m[unsigned(at(x, longer) + C_SUFFIX)])
         else:
             child = find(x, m, node, token)
             found = child > 0
@@ -30,33 +30,33 @@ def count_token(x, m, node, length, token, add):
             if fresh:
                 child = new_child(x, m, node, longer, token, -1 - child)
             if made:
-                m[at(x, longer) + C_SUFFIX] = child
-                m[at(x, child) + C_USE] += 2
+                m[unsigned(at(x, longer) + C_SUFFIX)] = child
+                m[unsigned(at(x, child) + C_USE)] += 2
             made = fresh
         c = at(x, child)
         if add:
-            count = int(m[c + C_COUNT])
+            count = int(m[unsigned(c + C_COUNT)])
             if count == 0:
                 to_front(x, m, node, child)
             else:
-                m[c + C_USE] |= 1
-                if length > 0 and m[c + C_NEWER]:
+                m[unsigned(c + C_USE)] |= 1
+                if length > 0 and m[unsigned(c + C_NEWER)]:
                     unlist(x, m, child)
                     to_front(x, m, node, child)
             if count < MAX_COUNT:
-                m[c + C_COUNT] = count + 1
+                m[unsigned(c + C_COUNT)] = count + 1
         if top == 0 and length + 1 < depth:
             top, top_length = child, length + 1
             hold(x, m, top, 2)
         longer = child
         if length == 0:
             break
-        node, length = int(m[n + C_SUFFIX]), length - 1
+        node, length = int(m[unsigned(n + C_SUFFIX)]), length - 1
     if made:
-        m[at(x, longer) + C_SUFFIX] = node
-        m[n + C_USE] += 2
-    if add and m[n + C_COUNT] < MAX_COUNT:
-        m[n + C_COUNT] += 1
+        m[unsigned(at(x, longer) + C_SUFFIX)] = node
+        m[unsigned(n + C_USE)] += 2
+    if add and m[unsigned(n + C_COUNT)] < MAX_COUNT:
+        m[unsigned(n + C_COUNT)] += 1
     hold(x, m, top, -2)
     return top, top_length
 
@@ -89,14 +89,14 @@ def uncount_token(x, m, node, length, token):
 def step(x, m, node, length, token):
     """The longest context that ends in `token`, when `node` of `length` tokens is the longest one before it."""
     if length == x[X_DEPTH] - 1:
-        node, length = int(m[at(x, node) + C_SUFFIX]), length - 1
+        node, length = int(m[unsigned(at(x, node) + C_SUFFIX)]), length - 1
     while True:
         child = find(x, m, node, token)
         if child > 0:
             return child, length + 1
         if length == 0:
             return node, 0
-        node, length = int(m[at(x, node) + C_SUFFIX]), length - 1
+        node, length = int(m[unsigned(at(x, node) + C_SUFFIX)]), length - 1
 
 
 @kernel

@@ -9,7 +9,7 @@ them.
 
 import numpy as np
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, unsigned
 from ..arena import C_CHILD, C_COUNT, C_OLDER, C_SUFFIX, C_TOKEN, T_SHARED_N, X_DEPTH, X_FOLLOWERS
 from .limits import DRAFTED, empty_reason, remember, stopped_by
 from .requests import is_banned, is_eos, own_tail, row_at
@@ -45,38 +45,43 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
     never seen. Returns the number of followers gathered, what is left, and how often this context occurred.
     """
     c = at(x, node)
-    total = int(m[c + C_COUNT]) - n_now
+    total = int(m[unsigned(c + C_COUNT)]) - n_now
     if before and total <= before:
         return n, left, before
     counted = F_OWN if source == OWN else F_SHARED
-    child, seen, fresh, n_fresh, latest = int(m[c + C_CHILD]), 0, 0, 0, 0
+    child, seen, fresh, n_fresh, latest = int(m[unsigned(c + C_CHILD)]), 0, 0, 0, 0
     for hop in range(x[X_FOLLOWERS]):
         if child == 0:
             break
         k, follower = at(x, child), child
-        token, count = int(m[k + C_TOKEN]), int(m[k + C_COUNT])
-        child = int(m[k + C_OLDER])
+        token, count = int(m[unsigned(k + C_TOKEN)]), int(m[unsigned(k + C_COUNT)])
+        child = int(m[unsigned(k + C_OLDER)])
         if first and is_banned(hr, m, row, token):
             total -= count
             continue
         i = 0
-        while i < n and f[F_TOKEN, i] != token:
+        while i < n and f[F_TOKEN, unsigned(i)] != token:
             i += 1
         if i == n:
             if n == CANDIDATES:
                 continue
-            f[F_TOKEN, n], f[F_PROB, n], f[F_SOURCE, n] = token, 0, source
-            f[F_OWN, n], f[F_OWN_NODE, n], f[F_SHARED, n], f[F_SHARED_NODE, n] = 0, 0, 0, 0
+            f[F_TOKEN, unsigned(n)], f[F_PROB, unsigned(n)], f[F_SOURCE, unsigned(n)] = token, 0, source
+            (
+                f[F_OWN, unsigned(n)],
+                f[F_OWN_NODE, unsigned(n)],
+                f[F_SHARED, unsigned(n)],
+                f[F_SHARED_NODE, unsigned(n)],
+            ) = 0, 0, 0, 0
             n += 1
-        if f[counted, i] == 0:
-            f[counted + 1, i], f[counted + 2, i] = follower, length + 1
+        if f[counted, unsigned(i)] == 0:
+            f[counted + 1, unsigned(i)], f[counted + 2, unsigned(i)] = follower, length + 1
         seen += count
-        more = count - int(f[counted, i])
-        f[counted, i] = count
+        more = count - int(f[counted, unsigned(i)])
+        f[counted, unsigned(i)] = count
         if more > 0:
             if hop == 0 and source == OWN:
                 latest = LATEST
-            f[F_FRESH, n_fresh], f[F_PARTS, n_fresh] = i, more * UNIT + (latest if hop == 0 else 0)
+            f[F_FRESH, unsigned(n_fresh)], f[F_PARTS, unsigned(n_fresh)] = i, more * UNIT + (latest if hop == 0 else 0)
             fresh += more
             n_fresh += 1
     total = max(total, seen)
@@ -85,8 +90,8 @@ def blend(x, hr, m, row, node, length, n_now, source, first, before, left, f, n)
         whole = max(total - before, fresh) * UNIT + latest + int(KEPT_BACK[tier]) * n_fresh
         scale = (((left * int(CLAIM[tier])) >> 8) << 20) // whole
         for j in range(n_fresh):
-            given = (int(f[F_PARTS, j]) * scale) >> 20
-            f[F_PROB, f[F_FRESH, j]] += given
+            given = (int(f[F_PARTS, unsigned(j)]) * scale) >> 20
+            f[F_PROB, f[F_FRESH, unsigned(j)]] += given
             left -= given
     return n, left, total
 
@@ -109,12 +114,12 @@ def gather(x, hr, m, row, k, column, path, floor, now_shared, f):
     for length in range(max(own_length, shared_length), 0, -1):
         if own_length == length:
             n, left, own_total = blend(x, hr, m, row, own, length, now, OWN, first, own_total, left, f, n)
-            own, own_length = int(m[at(x, own) + C_SUFFIX]), length - 1
+            own, own_length = int(m[unsigned(at(x, own) + C_SUFFIX)]), length - 1
         if shared_length == length:
             n, left, shared_total = blend(
                 x, hr, m, row, shared, length, now_shared, SHARED, first, shared_total, left, f, n
             )
-            shared, shared_length = int(m[at(x, shared) + C_SUFFIX]), length - 1
+            shared, shared_length = int(m[unsigned(at(x, shared) + C_SUFFIX)]), length - 1
         if match == 0 and n:
             match = length
         if left < ENOUGH or (n and (left * path) >> 30 <= floor):
@@ -134,7 +139,7 @@ def stand(x, m, k, column, above, token):
             if end:
                 end, length = step(x, m, end, length, token)
         elif length == x[X_DEPTH]:
-            end, length = int(m[at(x, end) + C_SUFFIX]), length - 1
+            end, length = int(m[unsigned(at(x, end) + C_SUFFIX)]), length - 1
         k[i, column], k[i + 1, column] = end, length
 
 
@@ -161,13 +166,21 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
             if node == 0:
                 match = length
             for i in range(n):
-                below = (path * int(f[F_PROB, i])) >> 30
+                below = (path * int(f[F_PROB, unsigned(i)])) >> 30
                 if below < max(min_q30, 1):
                     refused = True
                     continue
-                k[K_OWN, n_columns], k[K_OWN_LENGTH, n_columns] = f[F_OWN_NODE, i], f[F_OWN_LENGTH, i]
-                k[K_SHARED, n_columns], k[K_SHARED_LENGTH, n_columns] = f[F_SHARED_NODE, i], f[F_SHARED_LENGTH, i]
-                n_open = offer(t, n_open, room, f[F_TOKEN, i], node, below, n_columns, f[F_SOURCE, i])
+                k[K_OWN, n_columns], k[K_OWN_LENGTH, n_columns] = (
+                    f[F_OWN_NODE, unsigned(i)],
+                    f[F_OWN_LENGTH, unsigned(i)],
+                )
+                k[K_SHARED, n_columns], k[K_SHARED_LENGTH, n_columns] = (
+                    f[F_SHARED_NODE, unsigned(i)],
+                    f[F_SHARED_LENGTH, unsigned(i)],
+                )
+                n_open = offer(
+                    t, n_open, room, f[F_TOKEN, unsigned(i)], node, below, n_columns, f[F_SOURCE, unsigned(i)]
+                )
                 n_columns += 1
         if n_open == 0:
             break
