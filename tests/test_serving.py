@@ -360,7 +360,7 @@ def test_wrong_settings_are_refused_by_name(settings, message):
 def test_a_clock_needs_step_times_and_drafting_is_charged_once():
     with pytest.raises(ConfigError, match="serving: needs step times"):
         Options(serving=Serving())
-    with pytest.raises(ConfigError, match="exposed_us=5 for the same; give one of them"):
+    with pytest.raises(ConfigError, match="exposed_us=5, so that drafting would count twice"):
         Options(serving=Serving(draft_us=3.0), cost=LINEAR.with_exposed(5.0))
     assert Options(serving=Serving(), cost=LINEAR).describe()["serving"]["arrivals"] == "closed"
     assert "serving" not in Options().describe()

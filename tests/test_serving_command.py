@@ -107,7 +107,7 @@ def test_measured_times_are_charged_when_asked_for(file, naive, tmp_path, capsys
         ),
         (
             ["--arrivals", "closed", "--exposed-us", "1", "--draft-us", "1", "--profile", "dense-8b-h100"],
-            "cost charges exposed_us=1 for the same; give one of them",
+            "cost charges exposed_us=1, so that drafting would count twice",
         ),
         (
             ["--arrivals", "closed", "--profile", "dense-8b-h100", "--report", "r.html", "--frontier"],
@@ -216,12 +216,21 @@ def test_steps_that_hold_drafting_need_no_time_recorded():
     assert any("no time of drafting is charged" in line for line in caveats([found]))
 
 
+def test_no_time_is_charged_on_top_of_steps_that_hold_drafting(naive):
+    with_eagle = parse(COST.describe() | {"includes_drafting": "EAGLE"})
+    with pytest.raises(
+        ConfigError, match="exposed_us: got 30, but the verify points hold the time of drafting by EAGLE"
+    ):
+        with_eagle.with_exposed(30.0)
+    with pytest.raises(ConfigError, match="cost holds the time of drafting by EAGLE, so that drafting would count"):
+        Options(cost=with_eagle, serving=Serving(accept_us=3.0))
+    assert "if_charged" not in run(made(), naive, Options(cost=with_eagle, serving=Serving()))["serving"]
+
+
 def test_another_drafter_on_such_steps_is_warned_of(naive):
     with_eagle = parse(COST.describe() | {"includes_drafting": "EAGLE"})
     lines = caveats([run(made(), naive, Options(cost=with_eagle))])
-    assert any(
-        "measured with drafting by EAGLE in them, so that the time of naive comes on top" in line for line in lines
-    )
+    assert any("naive: step times line hold the time of drafting by EAGLE, in the place of" in line for line in lines)
 
 
 def step(batch, width):

@@ -196,8 +196,5 @@ def _charged_twice(run: dict[str, Any]) -> list[str]:
             "were measured while it drafted, they count twice: name it in the file's includes_drafting"
         ]
     if held and run["drafted_tokens"]:
-        return [
-            f"step times {cost['name']} were measured with drafting by {held} in them, so that the time of "
-            f"{run['drafter']} comes on top of it: its speed-up is a lower bound where that is charged"
-        ]
+        return [f"{name}: step times {cost['name']} hold the time of drafting by {held}, in the place of its own"]
     return []

@@ -84,6 +84,11 @@ class CostModel:
         if list(captured) != sorted(set(captured)):
             raise ConfigError(f"captured: got {list(captured)}, must rise")
         not_negative(self.exposed_us, "exposed_us")
+        if self.exposed_us and self.includes_drafting:
+            raise ConfigError(
+                f"exposed_us: got {self.exposed_us:g}, but the verify points hold the time of drafting by "
+                f"{self.includes_drafting} already, so that it would count twice; leave one of them out"
+            )
         if self.kind not in KINDS:
             raise ConfigError(f"kind: got {self.kind!r}, allowed {', '.join(KINDS)}")
         object.__setattr__(self, "measured", throughputs(self.measured))

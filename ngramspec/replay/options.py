@@ -102,10 +102,14 @@ class Options:
         if self.serving is not None:
             if self.step_cost is None:
                 raise ConfigError("serving: needs step times, by which its clock advances; give cost")
-            if self.serving.charges and self.step_cost.exposed_us:
+            held = self.step_cost.includes_drafting
+            also = (
+                f"holds the time of drafting by {held}" if held else f"charges exposed_us={self.step_cost.exposed_us:g}"
+            )
+            if self.serving.charges and (held or self.step_cost.exposed_us):
                 raise ConfigError(
-                    f"serving: charges draft_us, accept_us or ingest_us, and cost charges exposed_us="
-                    f"{self.step_cost.exposed_us:g} for the same; give one of them"
+                    f"serving: charges draft_us, accept_us or ingest_us, and cost {also}, so that drafting would count "
+                    "twice; leave one of them out"
                 )
 
     @property

@@ -226,7 +226,8 @@ def _served(trace: Trace, served: Served, counts: Counts, drafter: str, config: 
     if exposed:
         serving = serving.charging(draft_us=exposed)
     result = latency.summary(served, counts.per_row[:, EMITTED], serving)
-    if not serving.charges and drafter not in ("none", RECORDED):
+    held = config["cost"].get("includes_drafting")
+    if not serving.charges and not held and drafter not in ("none", RECORDED):
         measured = serving.charging(*_times(metrics.timings(counts)))
         result["if_charged"] = latency.if_charged(served, counts.per_row[:, EMITTED], trace, measured)
     return result
