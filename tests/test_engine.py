@@ -181,6 +181,8 @@ def test_one_that_left_the_batch_without_a_notice_makes_room():
         ("all users", {}, {}, True),
         ("all users", {"cache_salt": "x"}, {}, True),
         ("all users", {"extra_key": "L", "lora_id": "L"}, {}, False),
+        ("everything", {}, {"cache_salt": "x"}, True),
+        ("everything", {"custom": {"ngramspec": "private"}}, {}, False),
         ("nothing", {"cache_salt": "x"}, {"cache_salt": "x"}, False),
     ],
 )
@@ -191,6 +193,16 @@ def test_who_meets_whose_output(share, first, second, met):
     drafts.prefilled([other])
     other.output_ids.append(3)
     assert (rows_of(drafts, other)[0][1] == 4) is met
+
+
+@pytest.mark.parametrize(("share", "met"), [("everything", True), ("all users", False)])
+def test_prompts_are_shared_only_with_everything(share, met):
+    drafts = make(share=share)
+    serve(drafts, FakeRequest("a", [1, 2, 3, 4, 5]), [6])
+    other = FakeRequest("b", [1, 2])
+    drafts.prefilled([other])
+    other.output_ids.append(3)
+    assert (rows_of(drafts, other)[0][:3] == [3, 4, 5]) is met
 
 
 def test_keys_cannot_be_made_to_collide():

@@ -150,3 +150,19 @@ def test_doctor_reports_wrong_settings(capsys, monkeypatch):
     monkeypatch.setenv("NGRAMSPEC", "perhaps")
     assert main(["doctor"]) == 1
     assert "WRONG NGRAMSPEC: got 'perhaps'" in capsys.readouterr().out
+
+
+def test_doctor_tells_of_records_snapshots_and_widths(capsys, monkeypatch, tmp_path):
+    path = tmp_path / "config.json"
+    settings = {"record": {"folder": "/var/traces", "salt": "secret"}, "snapshot": {"path": "x"}, "width": "measured"}
+    path.write_text(json.dumps(settings))
+    monkeypatch.setenv("NGRAMSPEC_CONFIG", str(path))
+    monkeypatch.setattr(contract, "installed", lambda: None)
+    main(["doctor", "--backend", "triton"])
+    printed = capsys.readouterr().out
+    assert "records token ids of prompts and outputs in /var/traces: at most 1,024 MiB of files" in printed
+    assert "as much again for the seconds that a snapshot takes: 512 MiB" in printed
+    assert "1/3/6/12 rows a request and step" in printed
+    assert "secret" not in printed
+    assert main(["doctor", "--backend", "fa3"]) == 1
+    assert "WRONG refused: width 'measured' with attention backend fa3" in capsys.readouterr().out

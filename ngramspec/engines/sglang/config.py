@@ -15,7 +15,7 @@ from ...errors import ConfigError
 #: Environment variables that switch the plugin on.
 SWITCH, CONFIG_FILE = "NGRAMSPEC", "NGRAMSPEC_CONFIG"
 
-SHARES = ("tenant", "all users", "nothing")
+SHARES = ("tenant", "all users", "everything", "nothing")
 TOPOLOGIES = ("auto", "chain")
 WIDTHS = ("fixed", "measured")
 
@@ -87,9 +87,10 @@ class EngineConfig:
     ----------
     max_bytes : int
         Hard limit of the state of one scheduler process, allocated at start-up.
-    share : {"tenant", "all users", "nothing"}
+    share : {"tenant", "all users", "everything", "nothing"}
         Whose outputs a request may be drafted from beside its own session's text. `tenant`: those of requests with the
-        same `cache_salt` or `extra_key`, and nobody's without one. `all users`: everybody's.
+        same `cache_salt` or `extra_key`, and nobody's without one. `all users`: everybody's. `everything`: everybody's,
+        and their prompts too, as SGLang's own shares the last tokens of each. Cost: prompts fill the shared text.
     topology : {"auto", "chain"}
         `auto`: trees where the attention backend is known to read tree masks, else chains.
     min_prob : float

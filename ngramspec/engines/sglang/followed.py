@@ -101,14 +101,14 @@ def tenant_of(request: Request, share: str) -> tuple[str, Share]:
     request : Request
         `cache_salt` and `extra_key` name its tenant. The engine appends the adapter's id to `extra_key`, which names a
         model and nobody's tenant: it keeps adapters apart and is no key.
-    share : {"tenant", "all users", "nothing"}
+    share : {"tenant", "all users", "everything", "nothing"}
         See `EngineConfig`.
     """
     adapter = request.lora_id or ""
     extra = (request.extra_key or "").removesuffix(adapter) if adapter else request.extra_key or ""
     key = [adapter, request.cache_salt or "", extra]
-    if share == "all users":
-        return json.dumps([adapter]), "outputs"
+    if share in ("all users", "everything"):
+        return json.dumps([adapter]), "outputs" if share == "all users" else "all"
     keyed = bool(key[1] or key[2])
     return json.dumps(key), "outputs" if share == "tenant" and keyed else "none"
 

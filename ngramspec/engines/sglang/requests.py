@@ -34,7 +34,7 @@ class Requests:
     ----------
     drafter : Drafter
         In deferred mode.
-    share : {"tenant", "all users", "nothing"}
+    share : {"tenant", "all users", "everything", "nothing"}
         See `EngineConfig`.
     prompt_tokens : int
         Prompt tokens read in one step.
