@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from ngramspec import DraftBatch, Drafter, DrafterConfig, FrozenCorpus
 from ngramspec.errors import ConfigError
 from ngramspec.native import VARIABLE
 from ngramspec.replay import DRAFTERS, Facts, Options, simulate
@@ -90,7 +91,9 @@ class TwinMachine(CacheMachine):
 @native_caches
 @pytest.mark.parametrize("roomy", [True, False], ids=["roomy", "smallest capacity"])
 def test_any_sequence_of_calls_ends_in_the_same_state(name, roomy):
-    run_state_machine_as_test(lambda: TwinMachine(name, roomy), settings=settings(stateful_step_count=40))
+    run_state_machine_as_test(
+        lambda: TwinMachine(name, roomy), settings=settings(max_examples=40, stateful_step_count=40)
+    )
 
 
 @native_caches
@@ -117,6 +120,32 @@ def counted(counts):
         for name, value in values.items()
         if isinstance(value, np.ndarray) and value.dtype.kind == "i"
     }
+
+
+def test_deferred_learning_threads_and_corpora_end_in_the_same_state():
+    config = DrafterConfig(**SETTINGS | {"max_requests": 6, "deferred": True, "draft_threads": 2})
+    twins = Twins([Drafter(config, engine=engine) for engine in ("numba", "native")])
+    rng = np.random.default_rng(1)
+    common = {"vocab_size": config.vocab_size, "orders": config.orders, "max_match": config.max_match}
+    corpora = [FrozenCorpus.build(f"c{i}", [rng.integers(0, 8, 200)], **common) for i in range(2)]
+    slots = np.array([twins.begin(f"r{i}", rng.integers(0, 8, 30).tolist()) for i in range(6)], np.int32)
+    for step in range(60):
+        if step in (10, 20):
+            twins.add_corpus(corpora[step // 20])
+        if step in (40, 50):
+            twins.remove_corpus(f"c{step // 50}")
+        width = 200 if step == 30 else 11
+        twins.draft_batch(slots, DraftBatch.allocate(6, width), max_draft=width)
+        if step % 3:
+            twins.settle(slots[:4])
+        lengths = rng.integers(0, 5, 6)
+        if step == 35:
+            lengths[2] = 500  # more than one settling takes
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        twins.accept_batch(slots, rng.integers(0, 8, int(offsets[-1])).astype(np.int32), offsets)
+    twins.truncate("r2", 33)
+    for i in range(6):
+        twins.finish(f"r{i}")
 
 
 @native_caches

@@ -9,9 +9,10 @@ import pytest
 
 from ngramspec import arena
 from ngramspec.arena import digest63
-from ngramspec.kernels import evidence, hash_draft
+from ngramspec.kernels import evidence, hash_draft, mixer, trie_draft
 from ngramspec.native.build import FLAGS
 from tests.native.built import built
+from tests.native.tables import TABLES, text
 from tests.sources import ROOT
 
 pytestmark = pytest.mark.native
@@ -23,8 +24,12 @@ STRICT = ("-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wshadow", "-Wvla")
 #: What C sources may take from elsewhere: compilers call these for copies and for clearing.
 ALLOWED_SYMBOLS = {"memset", "memcpy", "memmove", "memcmp", "_GLOBAL_OFFSET_TABLE_"}
 
-#: Enumerators without a Python constant: C alone needs them.
-C_ONLY = {"layout", "cache", "check"}
+#: Headers whose enumerators C alone needs.
+C_ONLY = {"layout", "cache", "check", "check_text", "check_trie", "rows", "squash_table", "stretch_table"}
+
+#: What is called something else there, and what is not there.
+PYTHON_NAMES = {"TRIE_MAX_COUNT": "MAX_COUNT"}
+NOT_THERE = {"MAX_DEPTH"}
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +76,13 @@ def mirrored():
 
 def test_every_constant_is_python_s(tmp_path):
     names = {(path.stem, name): module for path, module in mirrored() for name in enumerators(path.read_text())}
-    assert len(names) > 150
+    names = {key: module for key, module in names.items() if key[1] not in NOT_THERE}
+    assert len(names) > 200
     lines = [f'printf("{stem}:{name} %lld\\n", (long long){name});' for stem, name in names]
     found = printed(tmp_path, lines)
-    expected = {f"{stem}:{name}": int(getattr(module, name)) for (stem, name), module in names.items()}
+    expected = {
+        f"{stem}:{name}": int(getattr(module, PYTHON_NAMES.get(name, name))) for (stem, name), module in names.items()
+    }
     assert found == expected
 
 
@@ -86,8 +94,37 @@ def test_names_and_tables_are_python_s(tmp_path):
     expected = {name: digest63(name.encode()) for name in components} | {"magic": arena.MAGIC}
     expected |= {f"tier{i}": int(tier) for i, tier in enumerate(evidence.TIER)}
     assert printed(tmp_path, lines) == expected
-    confidence = re.search(r"confidence\[N_TIERS\] = \{(.*?)\}", (SOURCES / "src/hash_draft.h").read_text(), re.DOTALL)
-    assert [int(value) for value in confidence[1].split(",")] == hash_draft.CONFIDENCE.tolist()
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "expected"),
+    [
+        ("hash_draft", "confidence", hash_draft.CONFIDENCE),
+        ("trie_draft", "claims", trie_draft.CLAIM),
+        ("trie_draft", "kept_back", trie_draft.KEPT_BACK),
+    ],
+)
+def test_constants_of_the_caches_are_python_s(header, name, expected):
+    found = re.search(rf"\b{name}\[\w*\] = \{{(.*?)\}}", (SOURCES / f"src/{header}.h").read_text(), re.DOTALL)
+    assert [int(value) for value in found[1].split(",")] == expected.tolist()
+
+
+@pytest.mark.parametrize("stem", TABLES)
+def test_tables_of_the_mixer_are_python_s(stem):
+    assert (SOURCES / "src" / f"{stem}.h").read_text() == text(stem)
+
+
+def test_buckets_and_steps_of_the_mixer_are_python_s(tmp_path):
+    lines = [
+        'for (i64 i = 0; i < 1024; i++) printf("step%lld %lld\\n", (long long)i, (long long)step_of(i));',
+        'for (i64 i = 0; i < 64; i++) printf("total%lld %lld\\n", (long long)i, (long long)total_bucket(i));',
+        'for (i64 i = 0; i < 128; i++) printf("count%lld %lld\\n", (long long)i, (long long)count_bucket(i));',
+        'printf("least %lld\\n", (long long)total_bucket(-7));',
+    ]
+    expected = {f"step{i}": int(step) for i, step in enumerate(mixer.STEP)}
+    expected |= {f"total{i}": int(bucket) for i, bucket in enumerate(mixer.TOTAL_BUCKET)}
+    expected |= {f"count{i}": int(bucket) for i, bucket in enumerate(mixer.BUCKET)}
+    assert printed(tmp_path, lines) == expected | {"least": int(mixer.TOTAL_BUCKET[-7])}
 
 
 def test_it_compiles_without_a_warning(cc, tmp_path):

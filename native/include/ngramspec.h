@@ -187,8 +187,23 @@ NGS_API int32_t ngs_init(ngs_cache *cache, const ngs_config *config, void *buffe
 NGS_API int32_t ngs_attach(ngs_cache *cache, const ngs_config *config, void *buffer, int64_t nbytes, void *scratch,
                            int64_t scratch_nbytes, int32_t flags);
 
+/* Give an open cache, or a copy of it for another thread, scratch of its own. */
+NGS_API int32_t ngs_set_scratch(ngs_cache *cache, void *scratch, int64_t nbytes);
+
 /* Check everything that the functions here rely on, in O(state); changes nothing. */
 NGS_API int32_t ngs_check(const ngs_cache *cache);
+
+/* Numbers of a drafter's prior: what it believes before the first token. `ngramspec native prior FILE` writes the one
+ * that comes with the package (int32, little end first). */
+#define NGS_PRIOR_SIZE 14456
+
+/* Write a prior into a drafter that has learned nothing yet; entries out of range are NGS_BAD_ARGUMENT. */
+NGS_API int32_t ngs_set_prior(ngs_cache *cache, const int32_t *prior, int64_t n);
+
+/* Let a drafter's requests be drafted from a frozen corpus too (the state of a Python FrozenCorpus of the same
+ * vocabulary and orders, and at least the same max_match), from the next call on; NULL and 0: from none. What waits is
+ * learned first. The corpus is not written to, and is checked unless NGS_TRUSTED is given. */
+NGS_API int32_t ngs_use_corpus(ngs_cache *cache, void *buffer, int64_t nbytes, int32_t flags);
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
@@ -232,6 +247,10 @@ NGS_API int32_t ngs_count_drafts(ngs_cache *cache, const int32_t *reason, int32_
  * are not offered again before progress. */
 NGS_API int32_t ngs_accept_batch(ngs_cache *cache, const int32_t *slots, int32_t n, const int32_t *tokens,
                                  int64_t n_tokens, const int32_t *offsets);
+
+/* Learn from steps whose next draft has been handed out, in a drafter whose `deferred` is set. Optional: what is not
+ * settled here is settled by the slot's next ngs_accept_batch, with the same result. Call it while the model runs. */
+NGS_API int32_t ngs_settle_batch(ngs_cache *cache, const int32_t *slots, int32_t n);
 
 /* Keep the first `n_tokens` tokens of a request, prompt and output. */
 NGS_API int32_t ngs_truncate(ngs_cache *cache, int32_t slot, int64_t n_tokens);

@@ -98,6 +98,31 @@ static inline void add_texts(Layout *layout, const ngs_config *config) {
     add_store(layout, NAME_SHARED, n_shared, config->orders, config->n_orders, config->max_hops, config->max_match);
 }
 
+static inline void add_drafter(Layout *layout, const ngs_config *config) {
+    static const int sizes[] = {28 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24};
+    Component *counts = add_component(layout, NAME_COUNTS);
+    add_word(counts, K_ROWS, config->counted_rows);
+    add_section(counts, K_OFF, COUNT_ROW * (i64)config->counted_rows);
+    Component *mixer = add_component(layout, NAME_MIXER);
+    for (int i = B_TABLES; i <= B_FINAL; i++) add_section(mixer, i, sizes[i]);
+    add_section(add_component(layout, NAME_OFFERS), F_OFF, n_rows_of(config) * OFFER_ROW);
+}
+
+static inline void add_trie(Layout *layout, const ngs_config *config) {
+    i64 n = config->max_nodes, bits = 0;
+    while (n >> bits) bits++;
+    Component *c = add_component(layout, NAME_TRIE);
+    add_word(c, X_NODES, n);
+    add_word(c, X_DEPTH, config->depth);
+    add_word(c, X_FOLLOWERS, config->max_followers);
+    add_word(c, X_BITS, bits);
+    add_word(c, X_EDGES, EDGES_PER_NODE * n);
+    add_section(c, X_NODE, n * NODE);
+    add_section(c, X_VERSION, n);
+    add_section(c, X_EDGE, EDGES_PER_NODE * n);
+    add_section(c, X_PLACE, n_rows_of(config) * PLACE);
+}
+
 static inline int within(i64 value, i64 low, i64 high) { return low <= value && value <= high; }
 
 /* What every configuration must keep. */
@@ -116,15 +141,29 @@ static inline int good_texts(const ngs_config *config) {
     return within(config->max_hops, 1, 64) && within(config->shared_percent, 0, 95);
 }
 
+static inline int good_trie_settings(const ngs_config *config) {
+    i64 depth = config->depth;
+    return within(depth, 2, 32) && within(config->max_followers, 1, 64) &&
+           within(config->max_nodes, depth * (depth - 1) / 2 + 3, 1 << 28);
+}
+
 /* Fill the layout of a configuration; NGS_OK or why there is none. */
 static inline int layout_of(const ngs_config *config, Layout *layout) {
     layout->n = 0;
     if (!config || config->struct_size != sizeof *config) return NGS_BAD_ARGUMENT;
     if (!good_common(config)) return NGS_BAD_CONFIG;
     add_requests(layout, config);
-    if (config->kind != NGS_ROLLING_HASH) return NGS_UNSUPPORTED;
-    if (!good_texts(config)) return NGS_BAD_CONFIG;
+    if (config->kind == NGS_SUFFIX_TRIE) {
+        if (!good_trie_settings(config)) return NGS_BAD_CONFIG;
+        add_store(layout, NAME_OWN, n_blocks_of(config), NULL, 0, 0, 0);
+        add_trie(layout, config);
+        return NGS_OK;
+    }
+    if (!within(config->kind, NGS_ROLLING_HASH, NGS_DRAFTER) || !good_texts(config)) return NGS_BAD_CONFIG;
     add_texts(layout, config);
+    if (config->kind == NGS_ROLLING_HASH) return NGS_OK;
+    if (config->counted_rows < 2 || config->counted_rows % 2) return NGS_BAD_CONFIG;
+    add_drafter(layout, config);
     return NGS_OK;
 }
 

@@ -11,7 +11,7 @@ from .breakeven import breakeven
 from .calibrate import calibrate
 from .demo import demo
 from .doctor import doctor
-from .native import build, info
+from .native import build, info, prior
 from .replay import replay
 from .trace import convert, inspect
 from .trace_import import import_
@@ -42,6 +42,7 @@ native = typer.Typer(no_args_is_help=True, help="Compile the C core, for the eng
 app.add_typer(native, name="native", epilog=example("ngramspec native build"))
 native.command(epilog=example("ngramspec native build"))(build)
 native.command(epilog=example("ngramspec native info"))(info)
+native.command(epilog=example("ngramspec native prior prior.bin"))(prior)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)

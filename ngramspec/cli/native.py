@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ..drafting.prior import prior as shipped
 from ..errors import NativeError
 from ..native import VARIABLE, choose
 from ..native.build import build as compile_core
@@ -31,3 +38,12 @@ def info() -> None:
         lines.append(("built", f"no: {error}"))
     for name, text in lines:
         stdout().print(f"{name:9} {text}", soft_wrap=True)
+
+
+def prior(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, int32, little end first.")],
+) -> None:
+    """Write the drafter's prior as `ngs_set_prior` takes it, for programs without Python."""
+    values = np.concatenate(shipped()).astype("<i4")
+    file.write_bytes(values.tobytes())
+    stdout().print(f"{file}: {len(values)} numbers", soft_wrap=True)

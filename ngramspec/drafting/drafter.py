@@ -167,7 +167,10 @@ class Drafter(SessionCache):
             Slots of running requests.
         """
         self._check_slots(slots)
-        self._settle(slots, True)
+        if self._core is not None:
+            self._core.settle(slots)
+        else:
+            self._settle(slots, True)
 
     def add_corpus(self, corpus: FrozenCorpus) -> None:
         """Let every request be drafted from a frozen corpus too, from the next call on; modifies.
@@ -212,8 +215,11 @@ class Drafter(SessionCache):
 
     def _use_corpora(self, corpora: dict[str, FrozenCorpus]) -> None:
         merged = FrozenCorpus.merge(list(corpora.values())) if corpora else None
-        self._settle(np.array(sorted(self._rows.values()), np.int32), False)
-        kernels.drop_offers(self._offers, self._m, self.config.n_rows)  # they point into the text used until now
+        if self._core is not None:
+            self._core.use_corpus(None if merged is None else merged.mem)
+        else:
+            self._settle(np.array(sorted(self._rows.values()), np.int32), False)
+            kernels.drop_offers(self._offers, self._m, self.config.n_rows)  # they point into the text used until now
         self._corpora = corpora
         self._frozen = (merged.header, merged.mem) if merged is not None else NO_TEXT
 

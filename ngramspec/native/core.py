@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import byref, sizeof
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref, memmove, sizeof
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..arena import BLOCK, Arena
 from ..config import CacheConfig, DrafterConfig, HashConfig, TrieConfig
 from ..draft import DraftBatch
 from ..errors import ConfigError
-from .library import CHAIN, TREE, TRUSTED, Cache, Config, Drafts, checked, library
+from .library import CHAIN, TREE, TRUSTED, UNCOUNTED, Cache, Config, Drafts, checked, library
 
 Int32 = NDArray[np.int32]
 
@@ -57,25 +58,39 @@ class Core:
     def __init__(self, config: CacheConfig, arena: Arena) -> None:
         self._lib = library()
         self._config = native_config(config)
-        self._arena = arena  # keeps the buffer alive
+        self._buffer = arena.buffer  # kept alive, as the scratch is
+        self._width = 64
         self._cache = Cache()
         self._here = byref(self._cache)
-        self._drafts = Drafts(struct_size=sizeof(Drafts))
-        self._out: DraftBatch | None = None
-        self._width = 0
-        self._widen(64)
-
-    def _widen(self, width: int) -> None:
-        """Scratch for drafts of up to `width` tokens."""
-        nbytes = checked(self._lib.ngs_scratch_bytes(byref(self._config), width))
-        self._scratch = np.zeros(nbytes // 4, np.int32)
-        self._width = width
+        self._scratch = self._new_scratch()
         checked(
             self._lib.ngs_attach(
-                self._here, byref(self._config), pointer(self._arena.buffer), self._arena.nbytes,
-                pointer(self._scratch), nbytes, TRUSTED,
+                self._here, byref(self._config), pointer(arena.buffer), arena.nbytes, pointer(self._scratch),
+                self._scratch.nbytes, TRUSTED,
             )
         )  # fmt: skip
+        self._drafts = Drafts(struct_size=sizeof(Drafts))
+        self._out: DraftBatch | None = None
+        self._n_threads = config.draft_threads if isinstance(config, DrafterConfig) else 1
+        self._pool = ThreadPoolExecutor(self._n_threads) if self._n_threads > 1 else None
+        self._shards: list[tuple[Cache, Int32]] = []
+        self._share()
+
+    def _new_scratch(self) -> Int32:
+        """Scratch for drafts of up to `self._width` tokens."""
+        return np.zeros(checked(self._lib.ngs_scratch_bytes(byref(self._config), self._width)) // 4, np.int32)
+
+    def _set_scratch(self, cache: Cache, scratch: Int32) -> None:
+        checked(self._lib.ngs_set_scratch(byref(cache), pointer(scratch), scratch.nbytes))
+
+    def _share(self) -> None:
+        """Give every thread a copy of the cache with scratch of its own."""
+        if self._pool is None:
+            return
+        self._shards = [(Cache(), self._new_scratch()) for _ in range(self._n_threads)]
+        for shard, scratch in self._shards:
+            memmove(byref(shard), self._here, sizeof(Cache))
+            self._set_scratch(shard, scratch)
 
     def take_row(self) -> int:
         """A free row; the least recently used idle session makes room; modifies."""
@@ -128,27 +143,39 @@ class Core:
         """
         if out is not self._out:
             self._take(out)
-        slots = np.ascontiguousarray(slots)
-        checked(
-            self._lib.ngs_draft_batch(
-                self._here, pointer(slots), len(slots), pointer(max_draft), pointer(remaining), min_q30,
-                CHAIN if chain else TREE, byref(self._drafts),
-            )
-        )  # fmt: skip
+        n, slots, flags = len(slots), np.ascontiguousarray(slots), CHAIN if chain else TREE
+        arrays = pointer(slots), pointer(max_draft), pointer(remaining)
+        if self._pool is None or n < 2 * len(self._shards):
+            self._draft(self._here, arrays, 0, n, min_q30, flags)
+            return
+        edges = [n * k // len(self._shards) for k in range(len(self._shards) + 1)]
+
+        def run(shard: tuple[Cache, Int32], first: int, last: int) -> None:
+            self._draft(byref(shard[0]), arrays, first, last, min_q30, flags | UNCOUNTED)
+
+        list(self._pool.map(run, self._shards, edges[:-1], edges[1:]))
+        checked(self._lib.ngs_count_drafts(self._here, pointer(out.reason), n))
+
+    def _draft(self, cache: Any, arrays: tuple[int, ...], first: int, last: int, min_q30: int, flags: int) -> None:
+        """Draft for `slots[first:last]`."""
+        slots, most, left = (array + 4 * first for array in arrays)
+        drafts = self._drafts if first == 0 else self._drafts.from_row(first)
+        checked(self._lib.ngs_draft_batch(cache, slots, last - first, most, left, min_q30, flags, byref(drafts)))
 
     def _take(self, out: DraftBatch) -> None:
         """Note where a batch's arrays lie; an engine uses one object for every step."""
-        if out.width > self._width:
-            self._widen(out.width)
-        self._drafts.width = out.width
         for name in ("tokens", "parents", "path_q30", "sources", "n_draft", "match_length", "reason"):
             array = getattr(out, name)
             dtype = np.int8 if name == "sources" else np.int32
             if array.dtype != dtype or not array.flags.c_contiguous or not array.flags.writeable:
-                raise ConfigError(
-                    f"out.{name}: must be contiguous and writable {np.dtype(dtype)}; use DraftBatch.allocate"
-                )
+                raise ConfigError(f"out.{name}: must be contiguous, writable {dtype.__name__}; use DraftBatch.allocate")
             setattr(self._drafts, name, pointer(array))
+        self._drafts.width = out.width
+        if out.width > self._width:
+            self._width = out.width
+            self._scratch = self._new_scratch()
+            self._set_scratch(self._cache, self._scratch)
+            self._share()
         self._out = out
 
     def accept(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
@@ -159,6 +186,18 @@ class Core:
                 self._here, pointer(slots), len(slots), pointer(tokens), len(tokens), pointer(offsets)
             )
         )
+
+    def settle(self, slots: Int32) -> None:
+        """Learn from steps whose next draft has been handed out; modifies."""
+        slots = np.ascontiguousarray(slots)
+        checked(self._lib.ngs_settle_batch(self._here, pointer(slots), len(slots)))
+
+    def use_corpus(self, mem: Int32 | None) -> None:
+        """Draft from a frozen corpus, checked by this process, or from none; modifies."""
+        self._corpus = mem  # keeps it alive
+        where, nbytes = (None, 0) if mem is None else (pointer(mem), mem.nbytes)
+        checked(self._lib.ngs_use_corpus(self._here, where, nbytes, TRUSTED))
+        self._share()
 
     def truncate(self, row: int, n_tokens: int) -> None:
         """Shorten a row; modifies."""

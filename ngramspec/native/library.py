@@ -68,6 +68,14 @@ class Drafts(Structure):
         ("reason", c_void_p),
     ]
 
+    def from_row(self, first: int) -> Drafts:
+        """The same arrays from row `first` on."""
+        cells, rows = first * self.width, 4 * first
+        return Drafts(
+            self.struct_size, self.width, self.tokens + 4 * cells, self.parents + 4 * cells, self.path_q30 + 4 * cells,
+            self.sources + cells, self.n_draft + rows, self.match_length + rows, self.reason + rows,
+        )  # fmt: skip
+
 
 _CACHE, _CONFIG, _ARRAY = POINTER(Cache), POINTER(Config), c_void_p
 
@@ -78,6 +86,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ngs_bytes": (c_int64, _CONFIG),
     "ngs_scratch_bytes": (c_int64, _CONFIG, c_int32),
     "ngs_attach": (c_int32, _CACHE, _CONFIG, _ARRAY, c_int64, _ARRAY, c_int64, c_int32),
+    "ngs_set_scratch": (c_int32, _CACHE, _ARRAY, c_int64),
+    "ngs_count_drafts": (c_int32, _CACHE, _ARRAY, c_int32),
     "ngs_check": (c_int32, _CACHE),
     "ngs_take_row": (c_int32, _CACHE),
     "ngs_common_prefix": (c_int64, _CACHE, c_int32, _ARRAY, c_int64),
@@ -87,6 +97,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ngs_accept_batch": (c_int32, _CACHE, _ARRAY, c_int32, _ARRAY, c_int64, _ARRAY),
     "ngs_truncate": (c_int32, _CACHE, c_int32, c_int64),
     "ngs_finish": (c_int32, _CACHE, c_int32),
+    "ngs_settle_batch": (c_int32, _CACHE, _ARRAY, c_int32),
+    "ngs_set_prior": (c_int32, _CACHE, _ARRAY, c_int64),
+    "ngs_use_corpus": (c_int32, _CACHE, _ARRAY, c_int64, c_int32),
     "ngs_bad_slot": (c_int32, _CACHE, _ARRAY, c_int32),
     "ngs_bad_span": (c_int32, _ARRAY, c_int32, c_int64),
     "ngs_block_hashes": (None, _ARRAY, c_int64, _ARRAY),

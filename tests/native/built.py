@@ -9,7 +9,7 @@ from ngramspec.native.build import build
 from ngramspec.native.library import library
 
 #: Caches that the C core has.
-NATIVE = ("rolling-hash",)
+NATIVE = ("rolling-hash", "ngramspec", "suffix-trie")
 
 
 def built():

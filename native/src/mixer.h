@@ -1,0 +1,157 @@
+/* From evidence to a calibrated probability, by context mixing in fixed-point integers; see kernels/mixer.py.
+ *
+ * Right shifts of negative numbers are arithmetic, as every compiler in use makes them. Offsets kept in scratch are
+ * counted from the start of their section, so that they fit in 32 bits however large the buffer is. */
+#ifndef NGS_MIXER_H
+#define NGS_MIXER_H
+
+#include "counts.h"
+#include "evidence.h"
+#include "squash_table.h"
+#include "stretch_table.h"
+
+enum {
+    BIAS = N_INPUTS, SET = 32, ONE = 65536, N_BUCKETS = 8, TABLE = N_BUCKETS * N_BUCKETS * 2,
+    N_TABLES = N_INPUTS * TABLE, N_MATCHES = N_TIERS + 1, N_NODE_SETS = N_MATCHES * N_MATCHES, N_TOKEN_SETS = 1024,
+    N_FINAL = 4096, FINAL_STEPS = 24, COUNTED_SOURCE = 3, LEARNING_RATE = 12, WEIGHT_LIMIT = 1 << 24, TABLE_LIMIT = 255
+};
+
+/* Columns of `x`, scratch int32[X_SIZE], a row a follower: what its probability was made of, for learning. */
+enum { X_GROUP_SET, X_LOGIT, X_STEP, X_COLUMNS, X_SIZE = N_GROUPS * X_COLUMNS };
+
+/* What was found at one node: followers, levels, longest matches, the token + 1 before it. */
+typedef struct {
+    i64 n, n_levels, last;
+    Tops tops;
+} Node;
+
+/* How far an entry moves after so many events. */
+static inline i64 step_of(i64 events) { return 131072u / (uint32_t)(2 * events + 3); }
+
+/* Bucket of a total; totals below 0, which uncounting leaves behind, stand with the largest. */
+static inline i64 total_bucket(i64 total) {
+    static const int8_t buckets[33] = {0, 0, 1, 2, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6,
+                                       6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
+    return total < 0 ? N_BUCKETS - 1 : buckets[least_of(total, 32)];
+}
+
+/* Bucket of a count; from 64 on, of a share in 32nds, rounded up. */
+static inline i64 count_bucket(i64 i) {
+    static const int8_t counts[21] = {0, 1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
+    static const int8_t shares[28] = {0, 1, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 5,
+                                      5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
+    return i < 64 ? counts[least_of(i, 20)] : shares[least_of(i - 64, 27)];
+}
+
+/* Add what the counted contexts say: followers, and one level an order known; inputs N_LEVELS.. of `g` hold counts. */
+static inline void counted(const i64 *hk, const i32 *m, i64 seed, const i32 *context, i64 n_context, i32 *w, i32 *g,
+                           Node *node) {
+    Keys keys = keys_of(hk, seed, context, n_context);
+    touch(hk, m, &keys);
+    for (i64 i = keys.n - 1; i >= 0; i--) {
+        i64 at = find_counts(hk, m, keys.rows[i], keys.checks[i]), latest = -1, level = N_LEVELS + i;
+        if (at < 0) continue;
+        for (i64 j = 0; j < N_FOLLOWERS && m[at + K_VALUE + j] != 0; j++) {
+            i64 k = group_of(g, &node->n, m[at + K_VALUE + j], COUNTED_SOURCE);
+            if (k == N_GROUPS) continue;
+            g[k * G_COLUMNS + level] = m[at + K_COUNT + j];
+            if (j == 0) latest = k;
+        }
+        w[L_LEVEL + node->n_levels] = (i32)level;
+        w[L_TOTAL + node->n_levels] = m[at + K_TOTAL];
+        w[L_LATEST + node->n_levels] = (i32)latest;
+        node->n_levels++;
+    }
+}
+
+/* The weights of a mix: those chosen by a node's longest matches, and by the token before it. */
+static inline i32 *node_set(const ngs_cache *c, const Node *node) {
+    return c->mem + c->mixer[B_NODE] + (node->tops.own * N_MATCHES + node->tops.shared) * SET;
+}
+
+static inline i32 *token_set(const ngs_cache *c, const Node *node) {
+    return c->mem + c->mixer[B_TOKEN] + ((node->last * 40503) & (N_TOKEN_SETS - 1)) * SET;
+}
+
+/* Per level of a node: the start of its table entries and the node's and token's weight together. */
+static inline void prepare(const ngs_cache *c, i32 *w, const Node *node) {
+    const i32 *by_node = node_set(c, node), *by_token = token_set(c, node);
+    for (i64 j = 0; j < node->n_levels; j++) {
+        i64 level = w[L_LEVEL + j], total = w[L_TOTAL + j];
+        int many = level >= N_LEVELS && total > 9; /* then the share counts, in 32nds */
+        w[L_BASE + j] = (i32)(level * TABLE + total_bucket(total) * 2 * N_BUCKETS);
+        w[L_WEIGHT + j] = by_node[level] + by_token[level];
+        w[L_SCALE + j] = many ? (i32)((32 << 16) / total) : 1 << 16;
+        w[L_KIND + j] = many ? 64 : 0;
+    }
+}
+
+/* Table entry of one piece of evidence: a follower's count at level number `j`. */
+static inline i64 entry_of(const i32 *w, i64 j, i64 count, int is_latest) {
+    i64 bucket = count_bucket(w[L_KIND + j] + least_of((count * w[L_SCALE + j] + 0xFFFF) >> 16, 63));
+    return w[L_BASE + j] + 2 * bucket + (is_latest ? 1 : 0);
+}
+
+/* Probability (16 fractional bits) that each follower is emitted next, into `g`; what it was made of, into `x`. */
+static inline void mix_followers(const ngs_cache *c, i32 *w, i32 *g, i32 *x, const Node *node) {
+    const i32 *tables = c->mem + c->mixer[B_TABLES], *groups = c->mem + c->mixer[B_GROUP];
+    const i32 *final = c->mem + c->mixer[B_FINAL];
+    prepare(c, w, node);
+    i64 bias = (i64)node_set(c, node)[BIAS] + token_set(c, node)[BIAS];
+    for (i64 i = 0; i < node->n; i++) {
+        i32 *group = g + i * G_COLUMNS, *made = x + i * X_COLUMNS;
+        i64 set = ((i64)group[G_OWN] * N_MATCHES + group[G_SHARED]) * SET;
+        i64 total = (bias + groups[set + BIAS]) * 256;
+        for (i64 j = 0; j < node->n_levels; j++) {
+            i64 level = w[L_LEVEL + j], entry = entry_of(w, j, group[level], w[L_LATEST + j] == i);
+            total += ((i64)w[L_WEIGHT + j] + groups[set + level]) * STRETCH[tables[entry] >> 18];
+        }
+        i64 logit = least_of(most_of((total * 21846) >> 32, -2047), 2047); /* the mean of three sums */
+        i64 z = (logit + 2048) * (FINAL_STEPS - 1), step = z >> 12, part = z & 4095;
+        i64 base = (i64)((((uint64_t)group[G_VALUE] * UINT64_C(0x9E3779B1)) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step;
+        i64 corrected = ((final[base] >> 14) * (4096 - part) + (final[base + 1] >> 14) * part) >> 12;
+        made[X_GROUP_SET] = (i32)set;
+        made[X_LOGIT] = (i32)logit;
+        made[X_STEP] = (i32)(base + (part >= 2048 ? 1 : 0));
+        group[G_PROB] = (i32)most_of((SQUASH[logit + 2048] + 3 * corrected) >> 2, 16);
+    }
+}
+
+/* Move an adaptive probability towards an outcome, ever more slowly. */
+static inline void adapt(i32 *entry, int happened) {
+    i64 probability = *entry >> 10, events = *entry & 1023, goal = happened ? 0xFFFFF : 0;
+    probability += ((goal - probability) * step_of(events)) >> 16;
+    *entry = (i32)((probability << 10) | least_of(events + 1, TABLE_LIMIT));
+}
+
+/* Change a weight within its limits. */
+static inline void nudge(i32 *weight, i64 change) {
+    *weight = (i32)least_of(most_of(*weight + change, -WEIGHT_LIMIT), WEIGHT_LIMIT);
+}
+
+/* Teach the mixer that `value` was emitted where `mix_followers` had these followers before it. */
+static inline void learn(const ngs_cache *c, const i32 *w, const i32 *g, const i32 *x, const Node *node, i64 value) {
+    i32 *by_node = node_set(c, node), *by_token = token_set(c, node), *tables = c->mem + c->mixer[B_TABLES];
+    for (i64 i = 0; i < node->n; i++) {
+        const i32 *group = g + i * G_COLUMNS, *made = x + i * X_COLUMNS;
+        int happened = group[G_VALUE] == value;
+        i32 *by_group = c->mem + c->mixer[B_GROUP] + made[X_GROUP_SET];
+        i64 error = ((happened ? ONE - 1 : 0) - (i64)SQUASH[made[X_LOGIT] + 2048]) * LEARNING_RATE;
+        for (i64 j = 0; j < node->n_levels; j++) {
+            i64 level = w[L_LEVEL + j];
+            i32 *entry = tables + entry_of(w, j, group[level], w[L_LATEST + j] == i);
+            i64 change = (STRETCH[*entry >> 18] * error + 131072) >> 18;
+            nudge(by_node + level, change);
+            nudge(by_token + level, change);
+            nudge(by_group + level, change);
+            adapt(entry, happened);
+        }
+        i64 change = (256 * error + 131072) >> 18;
+        nudge(by_node + BIAS, change);
+        nudge(by_token + BIAS, change);
+        nudge(by_group + BIAS, change);
+        adapt(c->mem + c->mixer[B_FINAL] + made[X_STEP], happened);
+    }
+}
+
+#endif

@@ -1,0 +1,149 @@
+"""Programs in C: the example drafts as Python does, the CMake package works, sanitizers find nothing."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from ngramspec import Drafter, DrafterConfig
+from ngramspec.cli import main
+from tests.native.built import built
+from tests.sources import ROOT
+
+pytestmark = pytest.mark.native
+
+NATIVE = ROOT / "native"
+SOURCES = [str(NATIVE / "src/ngramspec.c"), f"-I{NATIVE / 'include'}"]
+SANITIZED = ("-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+#: The settings of examples/embed.c.
+CONFIG = DrafterConfig(
+    vocab_size=1000, capacity_tokens=4096, max_requests=4, max_sessions=4, shared_percent=50, counted_per_token=0.5
+)
+MAX_DRAFT, MIN_PROB = 8, 2**26 / 2**30
+
+
+@pytest.fixture(autouse=True)
+def core():
+    return built()
+
+
+def ran(arguments, **settings):
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def embed(tmp_path_factory):
+    program = tmp_path_factory.mktemp("embed") / "embed"
+    ran(["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, NATIVE / "examples/embed.c", *SOURCES])
+    return program
+
+
+def loop(drafter, prompt, output):
+    """The example's loop, in Python."""
+    drafter.begin("example", prompt)
+    lines, at, steps = [], 0, 0
+    while at < len(output):
+        left = len(output) - at
+        draft = drafter.draft("example", max_draft=MAX_DRAFT, min_prob=MIN_PROB, remaining=left)
+        last, right = -1, 0
+        for i, (token, parent) in enumerate(zip(draft.tokens.tolist(), draft.parents.tolist())):
+            if right < left and parent == last and token == output[at + right]:
+                last, right = i, right + 1
+        shown = "".join(f" {t}<{p}" for t, p in zip(draft.tokens.tolist(), draft.parents.tolist()))
+        lines.append(f"drafted{shown}: {right} right")
+        emitted = output[at : at + right + 1]
+        drafter.accept("example", emitted)
+        at, steps = at + len(emitted), steps + 1
+    return "\n".join([*lines, f"{len(output)} tokens in {steps} steps", ""])
+
+
+def traffic():
+    """Texts that repeat each other."""
+    rng = np.random.default_rng(0)
+    phrases = [rng.integers(0, 1000, 12).tolist() for _ in range(6)]
+    return [[t for k in rng.integers(0, 6, 8) for t in phrases[k]] for _ in range(8)]
+
+
+@pytest.mark.parametrize("engine", ["numba", "native"])
+def test_the_example_goes_on_with_a_state_that_python_trained(embed, tmp_path, engine):
+    texts = traffic()
+    drafter = Drafter(CONFIG, engine=engine)
+    for i, text in enumerate(texts[:-1]):
+        drafter.begin(f"r{i}", text[:30])
+        for at in range(30, len(text), 3):
+            drafter.draft(f"r{i}", max_draft=MAX_DRAFT)
+            drafter.accept(f"r{i}", text[at : at + 3])
+        drafter.finish(f"r{i}")
+    drafter.arena.buffer.tofile(tmp_path / "state")
+    prompt, output = texts[-1][:20], texts[-1][20:]
+    printed = ran([embed, "unused", tmp_path / "state", CONFIG.digest], input=numbers(prompt, output))
+    assert printed == loop(drafter, prompt, output)
+    assert len(output) > 1.5 * int(printed.split()[-2])  # it drafts, and well
+
+
+def test_the_example_starts_from_the_prior(embed, tmp_path):
+    assert main(["native", "prior", str(tmp_path / "prior")]) == 0
+    text = traffic()[0]
+    printed = ran([embed, tmp_path / "prior", "-"], input=numbers(text[:20], text[20:]))
+    assert printed == loop(Drafter(CONFIG), text[:20], text[20:])
+
+
+def test_the_example_refuses_what_is_no_state(embed, tmp_path):
+    np.zeros(CONFIG.nbytes, np.uint8).tofile(tmp_path / "state")
+    done = subprocess.run([embed, "unused", tmp_path / "state"], input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "attach with the settings that made it" in done.stderr
+
+
+def numbers(prompt, output):
+    return " ".join(map(str, [*prompt, -1, *output]))
+
+
+def test_the_package_is_found_by_cmake(tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake here")
+    build, prefix, user = tmp_path / "build", tmp_path / "prefix", tmp_path / "user"
+    ran(["cmake", "-S", NATIVE, "-B", build, f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DNGRAMSPEC_EXAMPLES=ON"])
+    ran(["cmake", "--build", build])
+    ran(["cmake", "--install", build])
+    user.mkdir()
+    (user / "main.cpp").write_text(
+        "#include <ngramspec.h>\nint main() { return ngs_abi_version() - NGS_ABI_VERSION; }\n"
+    )
+    (user / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(user C CXX)\nfind_package(ngramspec 0.1 REQUIRED)\n"
+        "add_executable(user main.cpp)\ntarget_link_libraries(user ngramspec::ngramspec)\n"
+    )
+    ran(["cmake", "-S", user, "-B", user / "build", f"-DCMAKE_PREFIX_PATH={prefix}"])
+    ran(["cmake", "--build", user / "build"])
+    ran([user / "build" / "user"])
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory):
+    """The fuzz target with sanitizers, as a program of its own."""
+    program = tmp_path_factory.mktemp("fuzz") / "fuzz"
+    done = subprocess.run(
+        ["cc", *SANITIZED, "-DNGS_FUZZ_MAIN", "-o", program, str(NATIVE / "tests/fuzz.c"), *SOURCES],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and not os.environ.get("CI"):
+        pytest.skip(f"no sanitizers here: {done.stderr[-200:]}")
+    assert done.returncode == 0, done.stderr
+    return program
+
+
+def test_sanitizers_find_nothing_in_the_corpus(fuzzer, tmp_path):
+    corpus = sorted((NATIVE / "tests" / "corpus").iterdir())
+    assert len(corpus) > 20
+    ran([fuzzer, *corpus], cwd=tmp_path)
+
+
+def test_sanitizers_find_nothing_in_random_inputs(fuzzer, tmp_path):
+    assert int(ran([fuzzer, "10", "7"], cwd=tmp_path).split()[0]) > 100
