@@ -103,9 +103,16 @@ def grid(trace: Trace, engine: str) -> dict[str, Any]:
 
 def verdicts(trace: Trace) -> dict[str, Any]:
     """What `tune` says of one kind of work, in small batches and in large ones."""
-    found: dict[str, Any] = {"requests": len(trace), "repeats": inspect(trace)["repeats"]}
+    # Requests of one session follow each other, and half of the sessions are held out.
+    n_sessions = len(trace.session.names) + int((trace.session.codes < 0).sum())
+    found: dict[str, Any] = {
+        "requests": len(trace),
+        "sessions": n_sessions,
+        "output_tokens": len(trace.output.tokens),
+        "repeats": inspect(trace)["repeats"],
+    }
     for batches in BATCHES:
-        if batches[0] > len(trace) / 4:
+        if batches[0] > n_sessions / 2:
             continue
         tuned = tune(trace, COST, shape="vllm", batches=batches, settings=CHAINS, trials=1_000_000)
         found[" and ".join(map(str, batches))] = {
@@ -148,7 +155,7 @@ def main() -> None:
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE")
     parser.add_argument("--limit", type=int, help="first requests of each category of a named trace only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
-    parser.add_argument("--no-grid", action="store_true", help="verdicts alone")
+    parser.add_argument("--part", choices=["grid", "verdicts"], help="one of the two alone")
     asked = parser.parse_args()
     paths = named(asked.traces)
     results: dict[str, Any] = {
@@ -166,7 +173,7 @@ def main() -> None:
         if asked.json:
             write_json(results, asked.json)
 
-    for path in [] if asked.no_grid else paths or [None]:
+    for path in [] if asked.part == "verdicts" else paths or [None]:
         name, trace = load(path, GRID_REQUESTS)
         for engine in GRID:
             entry = grid(trace, engine)
@@ -180,7 +187,8 @@ def main() -> None:
             )
             keep()
     bundled = [part for part in categories(sample("all"), 0) if part[0] in ("code_edit", "prose")]
-    for name, parts in [("sample", bundled), *((load(p)[0], categories(load(p)[1], MIN_REQUESTS)) for p in paths)]:
+    kinds = [("sample", bundled), *((load(p)[0], categories(load(p)[1], MIN_REQUESTS)) for p in paths)]
+    for name, parts in [] if asked.part == "grid" else kinds:
         for category, part in parts:
             limited = part.select(range(min(asked.limit or len(part), len(part)))) if name != "sample" else part
             results["verdicts"].setdefault(name, {})[category] = entry = verdicts(limited)
