@@ -39,9 +39,9 @@ static inline int good_mixer(const ngs_cache *c) {
 static inline int good_offer(const ngs_cache *c, const i32 *half) {
     if (!within(half[O_N], 0, N_KEPT) || !within(half[O_EMITTED], 0, MAX_SETTLE)) return 0;
     for (i64 i = 0; i < half[O_N]; i++) {
-        const i32 *candidate = half + O_HEAD + i;
-        i64 kind = candidate[2 * N_KEPT];
-        if (!within(kind, OWN, c->frozen ? FROZEN : SHARED) || !within(candidate[N_KEPT], 0, 64)) return 0;
+        const i32 *candidate = half + O_HEAD + KEPT_ROWS * i; /* position, length, class, age */
+        i64 kind = candidate[2];
+        if (!within(kind, OWN, c->frozen ? FROZEN : SHARED) || !within(candidate[1], 0, 64)) return 0;
         if (!within(candidate[0], 0, text_of(c, kind).h[S_BLOCKS] * BLOCK - 1)) return 0;
     }
     return 1;

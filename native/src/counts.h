@@ -32,13 +32,9 @@ static inline Keys keys_of(const i64 *hk, i64 seed, const i32 *context, i64 n_co
 /* Offset in the buffer of a row. */
 static inline i64 count_row_at(const i64 *hk, i64 row) { return hk[K_OFF] + row * K_WIDTH; }
 
-/* Ask for every order's row at once, so that cache misses overlap. */
+/* Ask for every order's row at once. */
 static inline void touch(const i64 *hk, const i32 *m, const Keys *keys) {
-#ifdef __GNUC__
-    for (i64 i = 0; i < keys->n; i++) __builtin_prefetch(m + count_row_at(hk, keys->rows[i]));
-#else
-    (void)hk, (void)m, (void)keys;
-#endif
+    for (i64 i = 0; i < keys->n; i++) PREFETCH(m + count_row_at(hk, keys->rows[i]));
 }
 
 /* Offset in the buffer of the context's row, -1 when it is unknown; rows are tried in pairs. */

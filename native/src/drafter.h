@@ -8,7 +8,7 @@
 /* An offer: two halves a row, used in turn, so that one may still wait while the next is made. */
 enum {
     O_LENGTH, O_SERIAL, O_N, O_EMITTED, O_DRAFTED, O_HEAD = 8, N_KEPT = 2 * PER_CLASS + PER_FROZEN,
-    O_HALF = O_HEAD + 4 * N_KEPT, O_TURN = 2 * O_HALF,
+    O_HALF = O_HEAD + KEPT_ROWS * N_KEPT, O_TURN = 2 * O_HALF,
     MAX_SETTLE = 160 /* emitted tokens of one step that are learned from */
 };
 
@@ -33,8 +33,8 @@ static inline void keep_offer(const ngs_cache *c, i64 row, i64 n, const i32 *w) 
     half[O_LENGTH] = request[T_LENGTH];
     half[O_SERIAL] = request[T_SERIAL];
     half[O_N] = (i32)n;
-    for (i64 j = 0; j < KEPT_ROWS; j++)
-        for (i64 i = 0; i < n; i++) half[O_HEAD + j * N_KEPT + i] = w[j * W_COLUMNS + i];
+    for (i64 i = 0; i < n; i++)
+        for (i64 j = 0; j < KEPT_ROWS; j++) half[O_HEAD + KEPT_ROWS * i + j] = w[j * W_COLUMNS + i];
 }
 
 /* Forget what every row's last draft looked at. */
@@ -46,8 +46,8 @@ static inline void drop_offers(const ngs_cache *c) {
 /* Candidates of an offer back into `w`; returns how many. */
 static inline i64 recall_offer(const i32 *half, i32 *w) {
     i64 n = half[O_N];
-    for (i64 j = 0; j < KEPT_ROWS; j++)
-        for (i64 i = 0; i < n; i++) w[j * W_COLUMNS + i] = half[O_HEAD + j * N_KEPT + i];
+    for (i64 i = 0; i < n; i++)
+        for (i64 j = 0; j < KEPT_ROWS; j++) w[j * W_COLUMNS + i] = half[O_HEAD + KEPT_ROWS * i + j];
     for (i64 i = 0; i < n; i++) w[C_NEXT + i] = (i32)(i + 1);
     if (n) w[C_NEXT + n - 1] = -1;
     return n;
@@ -65,10 +65,12 @@ static inline Node judge(const ngs_cache *c, i64 seed, const i32 *context, i64 n
                          const Scratch *s) {
     i32 last_tokens[N_ORDERS];
     i64 n_last = path_context(&s->t, at, context, n_context, last_tokens, N_ORDERS);
+    Keys keys = keys_of(c->counts, seed, last_tokens, n_last);
+    touch(c->counts, c->mem, &keys);
     Node node;
     node.n = collect(c, s->w, s->g, &s->t, at, candidates, &node.tops);
     node.n_levels = levels(s->w, s->g, node.n);
-    counted(c->counts, c->mem, seed, last_tokens, n_last, s->w, s->g, &node);
+    counted(c->counts, c->mem, &keys, s->w, s->g, &node);
     node.last = n_last ? last_tokens[0] : 0;
     mix_followers(c, s->w, s->g, s->x, &node);
     return node;

@@ -9,18 +9,18 @@
 
 enum {
     N_TIERS = 12, N_LEVELS = 2 * N_TIERS, N_COUNTED = 4, N_INPUTS = N_LEVELS + N_COUNTED, N_GROUPS = 16, PER_CLASS = 48,
-    PER_FROZEN = 16, FROZEN_AGE = 1 << 30
+    PER_FROZEN = 16, FROZEN_AGE = 1 << 30, N_SEEN = 32 /* places of the table that finds a follower's row */
 };
 
 /* A walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops. */
-enum { W_COLUMNS = 448, N_W_ROWS = 21, KEPT_ROWS = 4, W_SIZE = N_W_ROWS * W_COLUMNS };
+enum { W_COLUMNS = 448, N_W_ROWS = 23, KEPT_ROWS = 4, W_SIZE = N_W_ROWS * W_COLUMNS };
 enum {
     C_POS = 0 * W_COLUMNS, C_LENGTH = 1 * W_COLUMNS, C_CLASS = 2 * W_COLUMNS, C_AGE = 3 * W_COLUMNS,
     C_NEXT = 4 * W_COLUMNS, W_CONTEXT = 5 * W_COLUMNS, W_STARTS = 6 * W_COLUMNS, V_TOTAL = 7 * W_COLUMNS,
     V_AGE = 8 * W_COLUMNS, V_LATEST = 9 * W_COLUMNS, L_LEVEL = 10 * W_COLUMNS, L_TOTAL = 11 * W_COLUMNS,
     L_LATEST = 12 * W_COLUMNS, L_BASE = 13 * W_COLUMNS, L_WEIGHT = 14 * W_COLUMNS, L_SCALE = 15 * W_COLUMNS,
     L_KIND = 16 * W_COLUMNS, W_KEYS = 17 * W_COLUMNS, W_CHECKS = 18 * W_COLUMNS, W_SHORT = 19 * W_COLUMNS,
-    W_HISTORY = 20 * W_COLUMNS
+    W_HISTORY = 20 * W_COLUMNS, W_SEEN = 21 * W_COLUMNS, W_FROZEN_STARTS = 22 * W_COLUMNS
 };
 
 /* Columns of `g`: counts by level and counted order first. */
@@ -118,10 +118,12 @@ static inline i64 advance(const ngs_cache *c, i32 *w, i64 i, const Tree *t, i64 
 }
 
 /* Row of a follower in `g`, added when new and counted in `n_groups`; N_GROUPS when full. */
-static inline i64 group_of(i32 *g, i64 *n_groups, i64 value, i64 source) {
-    for (i64 i = 0; i < *n_groups; i++)
-        if (g[i * G_COLUMNS + G_VALUE] == value) return i;
+static inline i64 group_of(i32 *w, i32 *g, i64 *n_groups, i64 value, i64 source) {
+    i64 at = value & (N_SEEN - 1);
+    for (; w[W_SEEN + at]; at = (at + 1) & (N_SEEN - 1))
+        if (g[(w[W_SEEN + at] - 1) * G_COLUMNS + G_VALUE] == value) return w[W_SEEN + at] - 1;
     if (*n_groups == N_GROUPS) return N_GROUPS;
+    w[W_SEEN + at] = (i32)(*n_groups + 1);
     i32 *fresh = g + *n_groups * G_COLUMNS;
     for (i64 j = 0; j < N_INPUTS; j++) fresh[j] = 0;
     fresh[G_VALUE] = (i32)value;
@@ -153,6 +155,7 @@ static inline i64 collect(const ngs_cache *c, i32 *w, i32 *g, const Tree *t, i64
     i64 n = 0, depth = t->row[N_DEPTH][node];
     *tops = (Tops){0, 0};
     for (i64 level = 0; level < N_LEVELS; level++) w[V_TOTAL + level] = 0;
+    for (i64 i = 0; i < N_SEEN; i++) w[W_SEEN + i] = 0;
     for (i64 i = candidates, following; i >= 0; i = following) {
         following = w[C_NEXT + i];
         i64 value = advance(c, w, i, t, node);
@@ -161,7 +164,7 @@ static inline i64 collect(const ngs_cache *c, i32 *w, i32 *g, const Tree *t, i64
         int shared = kind != OWN;
         i64 level = shared ? tier + N_TIERS : tier, *top = shared ? &tops->shared : &tops->own;
         *top = most_of(*top, tier + 1);
-        i64 k = group_of(g, &n, value, kind == FROZEN ? 4 : 1 + kind);
+        i64 k = group_of(w, g, &n, value, kind == FROZEN ? 4 : 1 + kind);
         if (w[V_TOTAL + level] == 0 || w[C_AGE + i] < w[V_AGE + level]) {
             w[V_AGE + level] = w[C_AGE + i];
             w[V_LATEST + level] = (i32)k;

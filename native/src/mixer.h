@@ -13,7 +13,8 @@
 enum {
     BIAS = N_INPUTS, SET = 32, ONE = 65536, N_BUCKETS = 8, TABLE = N_BUCKETS * N_BUCKETS * 2,
     N_TABLES = N_INPUTS * TABLE, N_MATCHES = N_TIERS + 1, N_NODE_SETS = N_MATCHES * N_MATCHES, N_TOKEN_SETS = 1024,
-    N_FINAL = 4096, FINAL_STEPS = 24, COUNTED_SOURCE = 3, LEARNING_RATE = 12, WEIGHT_LIMIT = 1 << 24, TABLE_LIMIT = 255
+    N_FINAL = 4096, FINAL_STEPS = 24, COUNTED_SOURCE = 3, LEARNING_RATE = 12, WEIGHT_LIMIT = 1 << 24, TABLE_LIMIT = 255,
+    TERM_BITS = 12 /* dropped from each term of a sum: 29 terms at their limits then stay within 32 bits */
 };
 
 /* Columns of `x`, scratch int32[X_SIZE], a row a follower: what its probability was made of, for learning. */
@@ -37,22 +38,22 @@ static inline i64 total_bucket(i64 total) {
 
 /* Bucket of a count; from 64 on, of a share in 32nds, rounded up. */
 static inline i64 count_bucket(i64 i) {
-    static const int8_t counts[21] = {0, 1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
-    static const int8_t shares[28] = {0, 1, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 5,
-                                      5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
-    return i < 64 ? counts[least_of(i, 20)] : shares[least_of(i - 64, 27)];
+    static const int8_t buckets[128] = {
+        0, 1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+        7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+        0, 1, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7,
+        7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    };
+    return buckets[i];
 }
 
 /* Add what the counted contexts say: followers, and one level an order known; inputs N_LEVELS.. of `g` hold counts. */
-static inline void counted(const i64 *hk, const i32 *m, i64 seed, const i32 *context, i64 n_context, i32 *w, i32 *g,
-                           Node *node) {
-    Keys keys = keys_of(hk, seed, context, n_context);
-    touch(hk, m, &keys);
-    for (i64 i = keys.n - 1; i >= 0; i--) {
-        i64 at = find_counts(hk, m, keys.rows[i], keys.checks[i]), latest = -1, level = N_LEVELS + i;
+static inline void counted(const i64 *hk, const i32 *m, const Keys *keys, i32 *w, i32 *g, Node *node) {
+    for (i64 i = keys->n - 1; i >= 0; i--) {
+        i64 at = find_counts(hk, m, keys->rows[i], keys->checks[i]), latest = -1, level = N_LEVELS + i;
         if (at < 0) continue;
         for (i64 j = 0; j < N_FOLLOWERS && m[at + K_VALUE + j] != 0; j++) {
-            i64 k = group_of(g, &node->n, m[at + K_VALUE + j], COUNTED_SOURCE);
+            i64 k = group_of(w, g, &node->n, m[at + K_VALUE + j], COUNTED_SOURCE);
             if (k == N_GROUPS) continue;
             g[k * G_COLUMNS + level] = m[at + K_COUNT + j];
             if (j == 0) latest = k;
@@ -86,10 +87,25 @@ static inline void prepare(const ngs_cache *c, i32 *w, const Node *node) {
     }
 }
 
-/* Table entry of one piece of evidence: a follower's count at level number `j`. */
-static inline i64 entry_of(const i32 *w, i64 j, i64 count, int is_latest) {
-    i64 bucket = count_bucket(w[L_KIND + j] + least_of((count * w[L_SCALE + j] + 0xFFFF) >> 16, 63));
-    return w[L_BASE + j] + 2 * bucket + (is_latest ? 1 : 0);
+/* What the followers of a node have in common at one level. */
+typedef struct {
+    i64 level, latest, weight, base, scale, kind;
+} Level;
+
+static inline Level level_of(const i32 *w, i64 j) {
+    return (Level){w[L_LEVEL + j], w[L_LATEST + j], w[L_WEIGHT + j], w[L_BASE + j], w[L_SCALE + j], w[L_KIND + j]};
+}
+
+/* Table entry of one piece of evidence: the count of follower `i` at a level, and whether it was the latest there. */
+static inline i64 entry_of(const Level *l, const i32 *g, i64 i) {
+    i64 count_here = g[i * G_COLUMNS + l->level];
+    i64 bucket = count_bucket(l->kind + least_of((count_here * l->scale + 0xFFFF) >> 16, 63));
+    return l->base + 2 * bucket + (l->latest == i ? 1 : 0);
+}
+
+/* Where the final correction of a follower begins in its section. */
+static inline i64 final_row(i64 value) {
+    return (i64)((((uint64_t)value * UINT64_C(0x9E3779B1)) >> 8) & (N_FINAL - 1)) * FINAL_STEPS;
 }
 
 /* Probability (16 fractional bits) that each follower is emitted next, into `g`; what it was made of, into `x`. */
@@ -99,21 +115,31 @@ static inline void mix_followers(const ngs_cache *c, i32 *w, i32 *g, i32 *x, con
     prepare(c, w, node);
     i64 bias = (i64)node_set(c, node)[BIAS] + token_set(c, node)[BIAS];
     for (i64 i = 0; i < node->n; i++) {
-        i32 *group = g + i * G_COLUMNS, *made = x + i * X_COLUMNS;
-        i64 set = ((i64)group[G_OWN] * N_MATCHES + group[G_SHARED]) * SET;
-        i64 total = (bias + groups[set + BIAS]) * 256;
-        for (i64 j = 0; j < node->n_levels; j++) {
-            i64 level = w[L_LEVEL + j], entry = entry_of(w, j, group[level], w[L_LATEST + j] == i);
-            total += ((i64)w[L_WEIGHT + j] + groups[set + level]) * STRETCH[tables[entry] >> 18];
+        const i32 *group = g + i * G_COLUMNS;
+        i64 set = ((i64)group[G_OWN] * N_MATCHES + group[G_SHARED]) * SET, row = final_row(group[G_VALUE]);
+        PREFETCH(final + row);
+        PREFETCH(final + row + FINAL_STEPS - 1);
+        x[i * X_COLUMNS + X_GROUP_SET] = (i32)set;
+        x[i * X_COLUMNS + X_STEP] = (i32)row;
+        x[i * X_COLUMNS + X_LOGIT] = (i32)((bias + groups[set + BIAS]) >> (TERM_BITS - 8));
+    }
+    for (i64 j = 0; j < node->n_levels; j++) { /* level by level: what the followers have in common is read once */
+        Level l = level_of(w, j);
+        for (i64 i = 0; i < node->n; i++) {
+            i32 *made = x + i * X_COLUMNS;
+            i64 given = l.weight + groups[made[X_GROUP_SET] + l.level];
+            made[X_LOGIT] += (i32)((given * STRETCH[tables[entry_of(&l, g, i)] >> 18]) >> TERM_BITS);
         }
-        i64 logit = least_of(most_of((total * 21846) >> 32, -2047), 2047); /* the mean of three sums */
-        i64 z = (logit + 2048) * (FINAL_STEPS - 1), step = z >> 12, part = z & 4095;
-        i64 base = (i64)((((uint64_t)group[G_VALUE] * UINT64_C(0x9E3779B1)) >> 8) & (N_FINAL - 1)) * FINAL_STEPS + step;
-        i64 corrected = ((final[base] >> 14) * (4096 - part) + (final[base + 1] >> 14) * part) >> 12;
-        made[X_GROUP_SET] = (i32)set;
+    }
+    for (i64 i = 0; i < node->n; i++) {
+        i32 *made = x + i * X_COLUMNS;
+        i64 logit = (made[X_LOGIT] * (i64)21846) >> (32 - TERM_BITS); /* the mean of three sums */
+        logit = least_of(most_of(logit, -2047), 2047);
+        i64 z = (logit + 2048) * (FINAL_STEPS - 1), part = z & 4095, at = made[X_STEP] + (z >> 12);
+        i64 corrected = ((final[at] >> 14) * (4096 - part) + (final[at + 1] >> 14) * part) >> 12;
         made[X_LOGIT] = (i32)logit;
-        made[X_STEP] = (i32)(base + (part >= 2048 ? 1 : 0));
-        group[G_PROB] = (i32)most_of((SQUASH[logit + 2048] + 3 * corrected) >> 2, 16);
+        made[X_STEP] = (i32)(at + (part >= 2048 ? 1 : 0));
+        g[i * G_COLUMNS + G_PROB] = (i32)most_of((SQUASH[logit + 2048] + 3 * corrected) >> 2, 16);
     }
 }
 
@@ -130,27 +156,35 @@ static inline void nudge(i32 *weight, i64 change) {
 }
 
 /* Teach the mixer that `value` was emitted where `mix_followers` had these followers before it. */
-static inline void learn(const ngs_cache *c, const i32 *w, const i32 *g, const i32 *x, const Node *node, i64 value) {
-    i32 *by_node = node_set(c, node), *by_token = token_set(c, node), *tables = c->mem + c->mixer[B_TABLES];
+static inline void learn(const ngs_cache *c, const i32 *w, const i32 *g, i32 *x, const Node *node, i64 value) {
+    i32 *by_node = node_set(c, node), *by_token = token_set(c, node), *groups = c->mem + c->mixer[B_GROUP];
+    i32 *tables = c->mem + c->mixer[B_TABLES], *final = c->mem + c->mixer[B_FINAL];
+    i64 changes = 0;
     for (i64 i = 0; i < node->n; i++) {
-        const i32 *group = g + i * G_COLUMNS, *made = x + i * X_COLUMNS;
-        int happened = group[G_VALUE] == value;
-        i32 *by_group = c->mem + c->mixer[B_GROUP] + made[X_GROUP_SET];
+        i32 *made = x + i * X_COLUMNS;
+        int happened = g[i * G_COLUMNS + G_VALUE] == value;
         i64 error = ((happened ? ONE - 1 : 0) - (i64)SQUASH[made[X_LOGIT] + 2048]) * LEARNING_RATE;
-        for (i64 j = 0; j < node->n_levels; j++) {
-            i64 level = w[L_LEVEL + j];
-            i32 *entry = tables + entry_of(w, j, group[level], w[L_LATEST + j] == i);
-            i64 change = (STRETCH[*entry >> 18] * error + 131072) >> 18;
-            nudge(by_node + level, change);
-            nudge(by_token + level, change);
-            nudge(by_group + level, change);
-            adapt(entry, happened);
-        }
         i64 change = (256 * error + 131072) >> 18;
-        nudge(by_node + BIAS, change);
-        nudge(by_token + BIAS, change);
-        nudge(by_group + BIAS, change);
-        adapt(c->mem + c->mixer[B_FINAL] + made[X_STEP], happened);
+        changes += change;
+        nudge(groups + made[X_GROUP_SET] + BIAS, change);
+        adapt(final + made[X_STEP], happened);
+        made[X_LOGIT] = (i32)error;
+    }
+    nudge(by_node + BIAS, changes);
+    nudge(by_token + BIAS, changes);
+    for (i64 j = 0; j < node->n_levels; j++) {
+        Level l = level_of(w, j);
+        changes = 0;
+        for (i64 i = 0; i < node->n; i++) {
+            const i32 *made = x + i * X_COLUMNS;
+            i32 *entry = tables + entry_of(&l, g, i);
+            i64 change = ((i64)STRETCH[*entry >> 18] * made[X_LOGIT] + 131072) >> 18;
+            changes += change;
+            nudge(groups + made[X_GROUP_SET] + l.level, change);
+            adapt(entry, g[i * G_COLUMNS + G_VALUE] == value);
+        }
+        nudge(by_node + l.level, changes);
+        nudge(by_token + l.level, changes);
     }
 }
 

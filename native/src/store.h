@@ -6,6 +6,13 @@
 
 enum { CLOCK_MASK = 0x7FFFFFFF, HALF_CLOCK = 0x40000000, MAX_UNLINK_HOPS = 64 };
 
+/* Ask for memory that is read soon, so that cache misses overlap. */
+#ifdef __GNUC__
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
 static inline i64 least_of(i64 a, i64 b) { return a < b ? a : b; }
 static inline i64 most_of(i64 a, i64 b) { return a > b ? a : b; }
 
