@@ -18,8 +18,8 @@ ENGINE = {
     "device": "cpu",
     "dtype": "float32",  # so that close calls do not depend on the shape of a batch
     "disable_cuda_graph": True,
+    "constrained_json_disable_any_whitespace": True,
     "skip_server_warmup": True,
-    "skip_tokenizer_init": True,
     "mem_fraction_static": 0.3,
     "max_total_tokens": 4096,
     "max_running_requests": 4,
@@ -86,6 +86,18 @@ def aborted(engine):
     return told(engine.loop.run_until_complete(run())[1])
 
 
+def structured(engine):
+    """Requests that a grammar holds to JSON, beside one that none does."""
+    sizes = {"type": "array", "items": {"enum": [1, 22, 333]}}
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["left", "right"]}, "sizes": sizes},
+        "required": ["name", "sizes"],
+    }
+    held = asking(60, json_schema=json.dumps(schema))
+    return batch(engine, [copying(start, 40) for start in (30, 330, 60)], [held, asking(60), held])
+
+
 def flush(engine):
     """Empty the engine's caches, once its scheduler has put the last request away."""
     for _ in range(100):
@@ -107,9 +119,10 @@ def corpora(engine, call, **arguments):
     from sglang.srt.managers.io_struct import AddExternalCorpusReqInput
 
     manager = engine.tokenizer_manager
-    manager.tokenizer = Numbers()
+    manager.tokenizer, own = Numbers(), manager.tokenizer
     given = [AddExternalCorpusReqInput(**arguments)] if call == "add_external_corpus" else list(arguments.values())
     result = engine.loop.run_until_complete(getattr(manager, call)(*given))
+    manager.tokenizer = own
     return {name: getattr(result, name) for name in ("success", "message")} | {
         "tokens": getattr(result, "corpus_token_counts", None) or getattr(result, "loaded_token_count", None)
     }
@@ -168,6 +181,7 @@ def workloads(engine, short, loads):
         *batch(engine, copying(390, 90), asking(32), rid="one"),
     ]
     said["stopped"] = batch(engine, copied[:2], asking(96, stop_token_ids=stretch(5, 30)[-1:]))
+    said["structured"] = structured(engine)
     flush(engine)
     said["flushed"] = batch(engine, copied, asking(48))
     said["long"] = batch(engine, copying(70, 900), asking(64))

@@ -20,8 +20,8 @@ from tests.sglang.drive import BUILT_IN
 from tests.sglang.tiny_llama import EOS, make
 from tests.sources import ROOT
 
-#: Equal terms: SGLang's own corpus shows every request's output to every other.
-EVERYBODY = {"share": "all users"}
+#: Equal terms: SGLang's own corpus shows every request's output, and the end of its prompt, to every other.
+EVERYBODY = {"share": "everything"}
 NGRAM = {"speculative_algorithm": "NGRAM"}
 
 
@@ -48,8 +48,9 @@ VARIANTS = {
         flags=("corpora",),
     ),
     "chains": Variant(NGRAM, EVERYBODY | {"topology": "chain", "width": "measured"}, widths="1,4,12,2", flags=()),
+    # On two ranks, of which the first drafts.
     "faults": Variant(
-        NGRAM,
+        NGRAM | {"tp_size": 2},
         EVERYBODY | {"record": {"folder": "FOLDER/record", "seconds": 1}, "snapshot": {"path": "FOLDER/damaged.ngs"}},
         faults="kernel,disk",
     ),
@@ -69,7 +70,7 @@ class Served:
         variant, self.folder = VARIANTS[name], folder
         out = folder / "said.json"
         environment = {key: value for key, value in os.environ.items() if not key.startswith("NGRAMSPEC")}
-        environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
         if variant.config is not None:
             (folder / "config.json").write_text(json.dumps(variant.config).replace("FOLDER", str(folder)))
             environment["NGRAMSPEC_CONFIG"] = str(folder / "config.json")
@@ -213,7 +214,7 @@ def test_replay_of_the_record_predicts_the_engines_own_accept_length(served, wor
     config = EngineConfig(max_bytes=64 * 2**20).drafter(vocab_size=512, eos_ids=(EOS,), max_requests=8)
     drafter, trace = Drafter(config), recorded(served)
     for these, together in ((range(6), 1), (range(6, 10), 4)):  # the same schedule
-        options = Options(max_draft=11, concurrency=together, eos_ids=())
+        options = Options(max_draft=11, concurrency=together, eos_ids=(), share="all")
         counts = simulate(trace.select(these), drafter, options)
         if these == rows:
             break
@@ -255,6 +256,12 @@ def test_a_failure_costs_drafts_or_a_record_and_a_line_a_minute(served, doing, w
 def test_drafting_goes_on_between_failures(served):
     assert 1 < served["faults"].accept_length("copy") < served["ours"].accept_length("copy")
     assert not list((served["faults"].folder / "record").iterdir())
+
+
+def test_of_two_ranks_the_first_drafts(served):
+    said = [line for line in served["faults"].log.splitlines() if "ngramspec: " in line]
+    assert len([line for line in said if "drafts trees of up to 11 tokens" in line and "1/12 rows" in line]) == 1
+    assert all(" TP0]" in line for line in said)
 
 
 def test_a_damaged_snapshot_is_refused_with_the_reason(served):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 VOCAB = 512
 BOS, EOS = 0, 1
@@ -66,8 +67,18 @@ def weights():
     return found
 
 
+def tokenizer():
+    """Tokens 2 to 96 are the printable ASCII characters, so that a grammar has something to say; the rest are words."""
+    words = ["<s>", "</s>", *map(chr, range(32, 127))]
+    words += [f"<{i}>" for i in range(len(words), VOCAB)]
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<s>"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.decoder = decoders.Fuse()
+    return made
+
+
 def make(folder):
-    """Write configuration and weights, a few megabytes."""
+    """Write configuration, tokenizer and weights, a few megabytes."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -87,6 +98,9 @@ def make(folder):
         "dtype": "float32",
     }
     (folder / "config.json").write_text(json.dumps(config))
+    tokenizer().save(str(folder / "tokenizer.json"))
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
     save_file(weights(), folder / "model.safetensors", metadata={"format": "pt"})
 
 
