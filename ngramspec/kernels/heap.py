@@ -4,7 +4,7 @@ Released drafters keep their frontier in such a heap, and which of two equally p
 decides what a narrow draft holds.
 """
 
-from .._jit import kernel
+from .._jit import inline, kernel
 
 
 @kernel
@@ -14,6 +14,14 @@ def push(heap, heap_prob, size, prob, node, inside, parent):
     return size + 1
 
 
+@inline
+def move(heap, heap_prob, source, target):
+    """Copy an item to another place."""
+    for i in range(3):
+        heap[target, i] = heap[source, i]
+    heap_prob[target] = heap_prob[source]
+
+
 @kernel
 def settle(heap, heap_prob, hole, top, prob, node, inside, parent):
     """Put an item at `hole` or above, below the first that is not smaller."""
@@ -21,7 +29,7 @@ def settle(heap, heap_prob, hole, top, prob, node, inside, parent):
         above = (hole - 1) // 2
         if not heap_prob[above] < prob:
             break
-        heap[hole], heap_prob[hole] = heap[above], heap_prob[above]
+        move(heap, heap_prob, above, hole)
         hole = above
     heap[hole, 0], heap[hole, 1], heap[hole, 2], heap_prob[hole] = node, inside, parent, prob
 
@@ -35,11 +43,11 @@ def pop(heap, heap_prob, size):
         child = 2 * hole + 2
         if heap_prob[child] < heap_prob[child - 1]:
             child -= 1
-        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
+        move(heap, heap_prob, child, hole)
         hole = child
     if 2 * hole + 1 < size and 2 * hole + 2 >= size:
         child = 2 * hole + 1
-        heap[hole], heap_prob[hole] = heap[child], heap_prob[child]
+        move(heap, heap_prob, child, hole)
         hole = child
     settle(heap, heap_prob, hole, 0, heap_prob[size], heap[size, 0], heap[size, 1], heap[size, 2])
     return size

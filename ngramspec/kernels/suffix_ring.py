@@ -130,5 +130,6 @@ def draft(corpus, table, text, depth, width, candidates, trial, out):
         n_found, score = vote(corpus, candidates, n, length, width, trial)
         if score > best_score or (score == best_score and length > best_match):
             best_n, best_match, best_score = n_found, length, score
-            out[:n_found] = trial[:n_found]
+            for d in range(n_found):
+                out[d] = trial[d]
     return best_n, best_match
