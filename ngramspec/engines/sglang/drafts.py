@@ -111,8 +111,8 @@ class Drafts:
         """
         started = perf_counter_ns()
         n = len(requests)
-        for i, request in enumerate(requests):
-            self._last[i] = last_token(request, latest[i] if latest is not None else ())
+        beside: Sequence[Sequence[int]] = [()] * n if latest is None else latest
+        self._last[:n] = [last_token(request, new) for request, new in zip(requests, beside, strict=True)]
         self._slots = NO_SLOTS
         rows = self._drafted(requests, latest) if self.guard.ready() else None
         if rows is None:
@@ -321,7 +321,10 @@ def last_token(request: Request, latest: Sequence[int]) -> int:
     latest : sequence of int
         Accepted tokens that are not in the record yet.
     """
-    for tokens in (latest, request.output_ids, request.origin_input_ids_unpadded):
-        if len(tokens):
-            return int(tokens[-1])
-    return 0
+    if latest:
+        return latest[-1]
+    output = request.output_ids
+    if len(output):
+        return output[-1]
+    prompt = request.origin_input_ids_unpadded
+    return prompt[-1] if len(prompt) else 0

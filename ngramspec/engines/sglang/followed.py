@@ -49,17 +49,13 @@ class Followed:
     request: Request  #: the engine's record
     name: str  #: in the drafter; engines may reuse their ids at once
     prompt: Int32  #: tokens
+    n_prompt: int  #: tokens
     n_before: int  #: tokens that it had emitted when it was first seen, and no step of ours
     slot: int = -1  #: in the drafter; -1 until it was begun there
     n_known: int = 0  #: tokens of the history that the drafter has or, of the prompt, will read
     n_unread: int = 0  #: tokens of the prompt that it still has to read; nothing is drafted until then
     n_open: int = 0  #: steps whose outcome is not known yet
     log: Log | None = None  #: where it is recorded
-
-    @property
-    def n_prompt(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.prompt)
 
     @property
     def ready(self) -> bool:

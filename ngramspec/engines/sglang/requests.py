@@ -105,14 +105,17 @@ class Requests:
         """
         self.wait()
         self._running = {request.rid for request in requests}
+        followed = self._followed
         places, slots, left = [], [], []
         appended: list[Followed] = []
         tokens: list[int] = []
         offsets = [0]
-        for place, request in enumerate(requests):
+        for place, request in enumerate(requests):  # what this does for each request, the model waits for
             beside = latest[place] if latest is not None else ()
-            item = self._find(request, beside)
-            if item is None or not item.ready:
+            item = followed.get(request.rid)
+            if item is None or item.request is not request:
+                item = self._find(request, beside)
+            if item is None or item.slot < 0 or item.n_unread:
                 continue
             new = item.missing(request.output_ids, beside)
             if new is None:  # a record that became shorter: know it anew
@@ -217,13 +220,21 @@ class Requests:
         if items:
             slots = np.array([item.slot for item in items], np.int32)
             self.drafter.accept_batch(slots, np.array(tokens, np.int32), np.array(offsets, np.int32))
+            n_steps = n_emitted = 0
             for k, item in enumerate(items):
                 n_new = offsets[k + 1] - offsets[k]
                 item.n_known += n_new
+                if item.log is None and item.n_open == 1 and not item.n_before:  # nearly always
+                    item.n_open = 0
+                    n_steps += 1
+                    n_emitted += n_new
+                    continue
                 lengths = item.outcome(n_new)
-                self.counters.outcome(len(lengths), sum(lengths))
+                n_steps += len(lengths)
+                n_emitted += sum(lengths)
                 if item.log is not None:
                     item.log.lengths += lengths
+            self.counters.outcome(n_steps, n_emitted)
 
     def _find(self, request: Request, latest: Sequence[int]) -> Followed | None:
         """The request as followed, begun if it is new; None where it is not to be followed or there is no room."""
@@ -238,7 +249,8 @@ class Requests:
         if option == OFF or not self._make_room():
             return None
         prompt = as_array(request.origin_input_ids_unpadded)
-        item = Followed(request, str(self._n_begun), prompt, len(request.output_ids) + len(latest))
+        n_before = len(request.output_ids) + len(latest)
+        item = Followed(request, str(self._n_begun), prompt, len(prompt), n_before)
         item.n_known = item.n_unread = len(prompt)
         if self.recorder is not None and option is None and self.recorder.chosen(request.session_id or request.rid):
             item.log = Log(time.time(), self.n_steps)
