@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 
 help:
 	@echo 'make demo    replay the bundled trace, compare drafters; report.html shows it'
-	@echo 'make test    lint, types and tests, with compiled kernels and again without'
+	@echo 'make test    lint, types and tests, with compiled kernels and again without, and the C core'
 	@echo 'make test-sglang   serve a tiny model with the real SGLang on this CPU, in an environment of its own (3 GB)'
 	@echo 'make bench   measure; writes one JSON file a benchmark under .bench/'
 	@echo 'make lint    ruff and mypy alone          make format   apply ruff'

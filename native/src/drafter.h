@@ -137,6 +137,8 @@ static inline void settle_row(const ngs_cache *c, i64 row, int only_drafted, con
     for (i64 i = 0; i < n_emitted; i++) {
         const i32 *context = history + n_emitted - i;
         i64 value = n_emitted - i - 1 < n_history ? context[-1] : -1, n = 0;
+        if (share && value > 0) /* where sharing it will be entered */
+            heads_of(c->shared, c->mem, request[T_TENANT_LO], request[T_TENANT_HI], context - 1, n_context + 1);
         if (value > 0) {
             /* The tree holds the emitted tokens as one path; its context is what came before them. */
             Node node = judge(c, seed, history + n_emitted, n_before, candidates, i, s);

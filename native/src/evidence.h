@@ -47,13 +47,13 @@ static inline void note(Text text, i32 *w, i64 first, i64 last, i64 kind, i64 ag
 }
 
 /* Candidates of one text, longest order first, newest first; returns the new count. */
-static inline i64 look_up(Text text, i64 lo, i64 hi, i64 skip_writer, i64 n_context, i32 *w, i64 n, i64 most) {
+static inline i64 look_up(Text text, const Heads *heads, i64 lo, i64 hi, i64 skip_writer, i64 n_context, i32 *w, i64 n,
+                          i64 most) {
     i64 last = n + most;
-    heads_of(text.h, text.m, lo, hi, w + W_CONTEXT, n_context, w + W_STARTS);
-    for (i64 o = text.h[S_ORDERS] - 1; o >= 0; o--)
-        if (w[W_STARTS + o] && n < last)
-            n = walk_chain(text.h, text.m, w[W_STARTS + o], o, lo, hi, skip_writer, w + W_CONTEXT, n_context,
-                           w + C_POS, w + C_LENGTH, n);
+    for (i64 o = 0; o < heads->n; o++) fetch(text.h, text.m, text.m[heads->at[o]]);
+    for (i64 o = heads->n - 1; o >= 0 && n < last; o--)
+        n = walk_chain(text.h, text.m, text.m[heads->at[o]], o, lo, hi, skip_writer, w + W_CONTEXT, n_context,
+                       w + C_POS, w + C_LENGTH, n);
     return least_of(n, last);
 }
 
@@ -63,6 +63,7 @@ static inline i64 look_up_own(const ngs_cache *c, i64 row, i64 n_context, i32 *w
     const i32 *m = c->mem;
     i64 r = row_at(c->requests, row), links = ho[S_LINKS] + own_tail(c->requests, ho, m, row) * (1 + ho[S_ORDERS]);
     i64 n = 0;
+    for (i64 o = 0; o < ho[S_ORDERS]; o++) fetch(ho, m, m[links + 1 + o]);
     for (i64 o = ho[S_ORDERS] - 1; o >= 0; o--)
         if (ho[S_ORDER0 + o] <= n_context && n < PER_CLASS)
             n = walk_chain(ho, m, m[links + 1 + o], o, m[r + T_OWNER_LO], m[r + T_OWNER_HI], -1, w + W_CONTEXT,
@@ -78,15 +79,17 @@ static inline i64 gather(const ngs_cache *c, i64 row, i32 *w, i64 *n_context) {
     i64 r = row_at(c->requests, row);
     *n_context = own_context(c->requests, c->own, m, row, w + W_CONTEXT, c->own[S_TOP]);
     if (*n_context == 0) return 0;
-    Text own = text_of(c, OWN), shared = text_of(c, SHARED);
+    Text own = text_of(c, OWN), shared = text_of(c, SHARED), frozen = text_of(c, FROZEN);
+    i64 lo = m[r + T_TENANT_LO], hi = m[r + T_TENANT_HI];
+    Heads shared_heads = heads_of(shared.h, m, lo, hi, w + W_CONTEXT, *n_context), frozen_heads = {0, {0}};
+    if (frozen.h) frozen_heads = heads_of(frozen.h, frozen.m, 0, 0, w + W_CONTEXT, *n_context);
     i64 n_own = look_up_own(c, row, *n_context, w);
     note(own, w, 0, n_own, OWN, 0);
-    i64 n = look_up(shared, m[r + T_TENANT_LO], m[r + T_TENANT_HI], m[r + T_SERIAL], *n_context, w, n_own, PER_CLASS);
+    i64 n = look_up(shared, &shared_heads, lo, hi, m[r + T_SERIAL], *n_context, w, n_own, PER_CLASS);
     note(shared, w, n_own, n, SHARED, 0);
-    if (c->frozen) {
-        Text frozen = text_of(c, FROZEN);
+    if (frozen.h) {
         i64 n_shared = n;
-        n = look_up(frozen, 0, 0, -1, *n_context, w, n_shared, PER_FROZEN);
+        n = look_up(frozen, &frozen_heads, 0, 0, -1, *n_context, w, n_shared, PER_FROZEN);
         note(frozen, w, n_shared, n, FROZEN, FROZEN_AGE);
     }
     for (i64 i = 0; i < n; i++) w[C_NEXT + i] = (i32)(i + 1);

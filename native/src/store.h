@@ -169,6 +169,14 @@ static inline i64 match_length(const i64 *h, const i32 *m, i64 q, const i32 *con
     return length;
 }
 
+/* Ask for what a walk reads of position `q1` - 1 before it gets there: link row, text, block. */
+static inline void fetch(const i64 *h, const i32 *m, i64 q1) {
+    if (q1 == 0) return;
+    PREFETCH(m + h[S_LINKS] + (q1 - 1) * (1 + h[S_ORDERS]));
+    PREFETCH(m + h[S_TEXT] + q1 - 1);
+    PREFETCH(m + meta_at(h, (q1 - 1) / BLOCK));
+}
+
 /* Gather positions of one chain whose text matches the context for at least the order, newest first.
  *
  * Positions that match the next order too were gathered from its chain already. Returns the new count; `positions` and
@@ -178,9 +186,12 @@ static inline i64 walk_chain(const i64 *h, const i32 *m, i64 start, i64 o, i64 l
     i64 order = h[S_ORDER0 + o], above = o + 1 < h[S_ORDERS] ? h[S_ORDER0 + o + 1] : h[S_TOP] + 1;
     i64 links = h[S_LINKS], width = 1 + h[S_ORDERS], clock = h[S_CLOCK] + 1, q1 = start;
     for (i64 hop = 0; hop < h[S_HOPS] && q1 != 0; hop++) {
-        i64 q = q1 - 1, row = links + q * width, age = (clock - m[row]) & CLOCK_MASK, meta = meta_at(h, q / BLOCK);
-        if (m[row] == 0 || age == 0 || age >= HALF_CLOCK) break; /* 0: reused for text that only matches */
-        clock = m[row];
+        i64 q = q1 - 1, row = links + q * width, stamp = m[row], age = (clock - stamp) & CLOCK_MASK;
+        i64 meta = meta_at(h, q / BLOCK);
+        q1 = m[row + 1 + o];
+        fetch(h, m, q1);
+        if (stamp == 0 || age == 0 || age >= HALF_CLOCK) break; /* 0: reused for text that only matches */
+        clock = stamp;
         if (m[meta + M_OWNER_LO] == lo && m[meta + M_OWNER_HI] == hi && m[meta + M_WRITER] != skip_writer) {
             i64 length = match_length(h, m, q, context, n_context);
             if (order <= length && length < above) {
@@ -189,23 +200,29 @@ static inline i64 walk_chain(const i64 *h, const i32 *m, i64 start, i64 o, i64 l
                 n++;
             }
         }
-        q1 = m[row + 1 + o];
     }
     return n;
 }
 
-/* Newest position + 1 for each order's context, into `starts`; 0 where none. */
-static inline void heads_of(const i64 *h, const i32 *m, i64 lo, i64 hi, const i32 *context, i64 n_context,
-                            i32 *starts) {
-    i64 n = h[S_ORDERS], x = owner_seed(lo, hi), o = 0;
-    for (i64 i = 0; i < n; i++) starts[i] = 0;
-    for (i64 depth = 0; depth < n_context && o < n; depth++) {
+/* Where the head tables hold the contexts of the first `n` orders. */
+typedef struct {
+    i64 n;
+    i64 at[MAX_ORDERS];
+} Heads;
+
+/* The heads of every order that a context is long enough for, asked for here and read later. */
+static inline Heads heads_of(const i64 *h, const i32 *m, i64 lo, i64 hi, const i32 *context, i64 n_context) {
+    Heads heads = {0, {0}};
+    i64 x = owner_seed(lo, hi);
+    for (i64 depth = 0; depth < n_context && heads.n < h[S_ORDERS] && context[depth] > 0; depth++) {
         x = mix(x, context[depth]);
-        if (depth + 1 == h[S_ORDER0 + o]) {
-            starts[o] = m[head_at(h, o, x)];
-            o++;
+        if (depth + 1 == h[S_ORDER0 + heads.n]) {
+            i64 at = head_at(h, heads.n, x);
+            PREFETCH(m + at);
+            heads.at[heads.n++] = at;
         }
     }
+    return heads;
 }
 
 #endif

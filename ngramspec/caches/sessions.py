@@ -216,7 +216,7 @@ class SessionCache:
         remaining: Int32 | None = None,
     ) -> None:
         """Draft for every slot in one compiled call; see `Cache.draft_batch`."""
-        n = self._check_slots(slots)
+        n = self._check_slots(slots) if self._core is None else len(as_int32(slots, "slots"))  # the core looks itself
         enough_rows(out, n)
         most, left = a_row(max_draft, "max_draft", n), a_row(-1 if remaining is None else remaining, "remaining", n)
         chain, min_q30 = Topology.parse(topology) is Topology.CHAIN, int(probability(min_prob, "min_prob") * ONE_Q30)
@@ -228,6 +228,9 @@ class SessionCache:
 
     def accept_batch(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append emitted tokens of every slot in one compiled call; see `Cache.accept_batch`."""
+        if self._core is not None and not self._pending:
+            self._accept_core(self._core, as_int32(slots, "slots"), tokens, offsets)
+            return
         n = self._check_slots(slots)
         tokens, offsets = spans(tokens, offsets, n, bad_span if self._core is None else self._core.bad_span)
         if self._pending:
@@ -279,6 +282,16 @@ class SessionCache:
         except KeyError:
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
+    def _accept_core(self, core: Core, slots: Int32, tokens: Int32, offsets: Int32) -> None:
+        """One call where numba takes three: the core looks at slots and spans itself, before anything changes."""
+        tokens, offsets = spans(tokens, offsets, len(slots), lambda *_: -1)
+        try:
+            core.accept(slots, tokens, offsets)
+        except ConfigError:
+            core.check_slots(slots)
+            spans(tokens, offsets, len(slots), core.bad_span)
+            raise
+
     def _take_row(self) -> int:
         if self._core is not None:
             return self._core.take_row()
@@ -304,10 +317,13 @@ class SessionCache:
 
     def _check_slots(self, slots: Int32) -> int:
         rows = as_int32(slots, "slots")
-        bad = bad_slot(self._requests, self._m, rows) if self._core is None else self._core.bad_slot(rows)
+        if self._core is not None:
+            self._core.check_slots(rows)
+            return len(rows)
+        bad = bad_slot(self._requests, self._m, rows)
         if bad >= 0:
             raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
-        return len(slots)
+        return len(rows)
 
     def _find_earlier(self, tokens: Int32, session: str | None, tenant: str, share: int) -> tuple[int, int]:
         """An idle row to go on with and how many of its tokens to keep, or (-1, 0)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import addressof, byref, c_char, memmove, sizeof
+from ctypes import addressof, c_char, memmove, sizeof
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ..arena import BLOCK, Arena
 from ..config import CacheConfig, DrafterConfig, HashConfig, TrieConfig
 from ..draft import DraftBatch
 from ..errors import ConfigError
-from .library import CHAIN, TREE, TRUSTED, UNCOUNTED, Cache, Config, Drafts, checked, library
+from .library import BAD_SLOT, CHAIN, TREE, TRUSTED, UNCOUNTED, Cache, Config, Drafts, checked, library
 
 Int32 = NDArray[np.int32]
 
@@ -65,16 +65,16 @@ class Core:
         self._buffer = arena.buffer  # kept alive, as the scratch is
         self._width = 64
         self._cache = Cache()
-        self._here = byref(self._cache)
+        self._here = addressof(self._cache)
         self._scratch = self._new_scratch()
         checked(
             self._lib.ngs_attach(
-                self._here, byref(self._config), pointer(arena.buffer), arena.nbytes, pointer(self._scratch),
+                self._here, addressof(self._config), pointer(arena.buffer), arena.nbytes, pointer(self._scratch),
                 self._scratch.nbytes, TRUSTED,
             )
         )  # fmt: skip
         self._drafts = Drafts(struct_size=sizeof(Drafts))
-        self._at_drafts = byref(self._drafts)
+        self._at_drafts = addressof(self._drafts)
         self._out: DraftBatch | None = None
         self._n_threads = config.draft_threads if isinstance(config, DrafterConfig) else 1
         self._pool = ThreadPoolExecutor(self._n_threads) if self._n_threads > 1 else None
@@ -83,10 +83,10 @@ class Core:
 
     def _new_scratch(self) -> Int32:
         """Scratch for drafts of up to `self._width` tokens."""
-        return np.zeros(checked(self._lib.ngs_scratch_bytes(byref(self._config), self._width)) // 4, np.int32)
+        return np.zeros(checked(self._lib.ngs_scratch_bytes(addressof(self._config), self._width)) // 4, np.int32)
 
     def _set_scratch(self, cache: Cache, scratch: Int32) -> None:
-        checked(self._lib.ngs_set_scratch(byref(cache), pointer(scratch), scratch.nbytes))
+        checked(self._lib.ngs_set_scratch(addressof(cache), pointer(scratch), scratch.nbytes))
 
     def _share(self) -> None:
         """Give every thread a copy of the cache with scratch of its own."""
@@ -94,7 +94,7 @@ class Core:
             return
         self._shards = [(Cache(), self._new_scratch()) for _ in range(self._n_threads)]
         for shard, scratch in self._shards:
-            memmove(byref(shard), self._here, sizeof(Cache))
+            memmove(addressof(shard), self._here, sizeof(Cache))
             self._set_scratch(shard, scratch)
 
     def take_row(self) -> int:
@@ -151,15 +151,17 @@ class Core:
         n, slots, flags = len(slots), np.ascontiguousarray(slots), CHAIN if chain else TREE
         arrays = pointer(slots), pointer(max_draft), pointer(remaining)
         if self._pool is None or n < 2 * len(self._shards):
-            checked(self._lib.ngs_draft_batch(self._here, arrays[0], n, *arrays[1:], min_q30, flags, self._at_drafts))
+            status = self._lib.ngs_draft_batch(self._here, arrays[0], n, *arrays[1:], min_q30, flags, self._at_drafts)
+            self.check_slots(slots) if status == BAD_SLOT else checked(status)
             return
+        self.check_slots(slots)
         edges = [n * k // len(self._shards) for k in range(len(self._shards) + 1)]
 
         def run(shard: tuple[Cache, Int32], first: int, last: int) -> int:
             there = (array + 4 * first for array in arrays)
             drafts = self._drafts.from_row(first)
             return self._lib.ngs_draft_batch(  # type: ignore[no-any-return]
-                byref(shard[0]), next(there), last - first, *there, min_q30, flags | UNCOUNTED, byref(drafts)
+                addressof(shard[0]), next(there), last - first, *there, min_q30, flags | UNCOUNTED, addressof(drafts)
             )
 
         for status in self._pool.map(run, self._shards, edges[:-1], edges[1:]):
@@ -211,9 +213,11 @@ class Core:
         """End a request; modifies."""
         checked(self._lib.ngs_finish(self._here, row))
 
-    def bad_slot(self, slots: Int32) -> int:
-        """Index of the first slot that no running request has, -1 when all are fine."""
-        return int(self._lib.ngs_bad_slot(self._here, pointer(slots), len(slots)))
+    def check_slots(self, slots: Int32) -> None:
+        """Raise `ConfigError` at the first slot that no running request has."""
+        bad = self._lib.ngs_bad_slot(self._here, pointer(slots), len(slots))
+        if bad >= 0:
+            raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
 
     def bad_span(self, offsets: Int32, n: int, n_tokens: int) -> int:
         """Index of the first of `n` spans that does not lie within the tokens, -1 when all do."""
