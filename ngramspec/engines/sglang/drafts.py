@@ -93,6 +93,7 @@ class Drafts:
         self._ids = np.zeros(max_batch * n_rows, np.int64)
         self._mask = np.zeros(max_batch * n_rows * n_rows, np.bool_)
         self._corpus: FrozenCorpus | None = None
+        self._uncounted: tuple[Sequence[Request], int, bool] | None = None
 
     @property
     def drafter(self) -> Drafter:
@@ -114,11 +115,12 @@ class Drafts:
         beside: Sequence[Sequence[int]] = [()] * n if latest is None else latest
         self._last[:n] = [last_token(request, new) for request, new in zip(requests, beside, strict=True)]
         self._slots = NO_SLOTS
+        self._safely("counting a step", self._count)
         rows = self._drafted(requests, latest) if self.guard.ready() else None
+        drafted = rows is not None
         if rows is None:
             rows = self._bare(n)
-        with suppress(Exception):  # numbers for reports: `catch_up` would have failed, and been counted
-            self.requests.stepped(requests, self._out.n_draft[:n].tolist())
+        self._uncounted = requests, rows.n_rows, drafted
         if self.metrics:
             read_ns, self.requests.read_ns = self.requests.read_ns, 0
             self.metrics.timed((perf_counter_ns() - started) / 1000, read_ns / 1000)
@@ -126,12 +128,14 @@ class Drafts:
 
     def prefilled(self, requests: Sequence[Request]) -> None:
         """Follow the requests of a prefill batch and have prompts read; modifies. Call it while the model runs."""
+        self._safely("counting a step", self._count)
         if self.pace:
             self.pace.interrupt()
         self._while_running(requests, prefill=True)
 
     def decoded(self, requests: Sequence[Request]) -> None:
         """Learn from the step whose rows have been handed out; modifies. Call it while the model runs."""
+        self._safely("counting a step", self._count)
         self._while_running(requests, prefill=False)
 
     def finished(self, rid: str) -> None:
@@ -198,7 +202,6 @@ class Drafts:
             np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
             ids, seen = self._views(n, width)
             fill_rows(n, out.tokens, out.parents, out.n_draft, self._last, self.chain, width, ids, seen)
-            self.counters.stepped(out, n, width)
             self.guard.worked()
             return Rows(ids, seen, width)
         except Exception as error:
@@ -239,8 +242,19 @@ class Drafts:
         rows[:] = 0
         rows[:, 0] = self._last[:n]
         self._out.n_draft[:n] = 0
-        self.counters.bare(n, width)
         return Rows(ids, seen, width)
+
+    def _count(self) -> None:
+        """Count the step whose rows were handed out last, while the model runs it or at the latest before the next."""
+        if self._uncounted is None:
+            return
+        requests, width, drafted = self._uncounted
+        self._uncounted, n = None, len(requests)
+        if drafted:
+            self.counters.stepped(self._out, n, width)
+        else:
+            self.counters.bare(n, width)
+        self.requests.stepped(requests, self._out.n_draft[:n].tolist())
 
     def _views(self, n: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         return self._ids[: n * width], self._mask[: n * width**2]

@@ -67,7 +67,7 @@ class Requests:
         self._share, self._prompt_tokens = share, prompt_tokens
         self._followed: dict[str, Followed] = {}
         self._new: list[Followed] = []  # not begun in the drafter yet
-        self._running: set[str] = set()
+        self._batches: list[Sequence[Request]] = []  # the latest: those that run now
         self._n_begun = 0
         self._thread = ThreadPoolExecutor(1, "ngramspec-read")
         self._reading: Future[None] | None = None
@@ -78,7 +78,7 @@ class Requests:
     def follow(self, requests: Sequence[Request]) -> None:
         """Note those that are new; `read_prompts` begins them and reads their prompts. Modifies."""
         self.wait()
-        self._running |= {request.rid for request in requests}
+        self._batches = [*self._batches[-3:], requests]
         for request in requests:
             self._find(request, ())
 
@@ -104,7 +104,7 @@ class Requests:
             Tokens each may still emit, -1 where nobody knows.
         """
         self.wait()
-        self._running = {request.rid for request in requests}
+        self._batches = [requests]
         followed = self._followed
         places, slots, left = [], [], []
         appended: list[Followed] = []
@@ -117,7 +117,8 @@ class Requests:
                 item = self._find(request, beside)
             if item is None or item.slot < 0 or item.n_unread:
                 continue
-            new = item.missing(request.output_ids, beside)
+            output, have = request.output_ids, item.n_known - item.n_prompt
+            new = output[have:] if not beside and have <= len(output) else item.missing(output, beside)
             if new is None:  # a record that became shorter: know it anew
                 self._end(item)
                 self._begin(request, beside)
@@ -266,8 +267,9 @@ class Requests:
         """
         if len(self._followed) < self.drafter.config.max_requests:
             return True
+        running = {request.rid for batch in self._batches for request in batch}
         for rid, item in self._followed.items():
-            if rid not in self._running:
+            if rid not in running:
                 self._end(item)
                 return True
         self.n_unfollowed += 1
