@@ -2,6 +2,8 @@
 #include "check.h"
 #include "rows.h"
 
+_Static_assert(NGS_PRIOR_SIZE == N_TABLES + 2 * N_NODE_SETS * SET + SET + FINAL_STEPS, "one set of each section");
+
 /* One set of start values, repeated over a section of `n` elements; returns where the next set begins. */
 static const i32 *fill_section(i32 *section, i64 n, const i32 *values, i64 n_values) {
     for (i64 i = 0; i < n; i++) section[i] = values[i % n_values];
