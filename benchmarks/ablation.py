@@ -28,7 +28,7 @@ VARIANTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "all parts": ("", "", "", {}),
     "without counted contexts": (
         "kernels/drafter.py",
-        "    n, n_levels = counted(hk, m, seed, short, n_short, w, g, n, n_levels)\n",
+        "    n, n_levels = counted(hk, m, n_short, w, g, n, n_levels)\n",
         "",
         {},
     ),

@@ -83,7 +83,7 @@ def test_a_grid_is_searched_and_replayed_whole(small, monkeypatch):
     monkeypatch.setattr(tuning, "TRIALS", 2)
     found = tuning.grid(small, "ngramspec")
     assert found["grid_points"] == 8 and found["searched_points"] <= 8
-    assert tuning.REACHED <= found["reached"] <= 1
+    assert tuning.REACHED <= found["reached"] <= 1 + 1e-12  # a mean of logarithms on one side
     assert found["reached"] == found["speedup_searched"] / found["speedup_best_of_grid"]
     assert unnamed_in_json({"kind": "modelled", "grid": found}) == []
     assert "drafting_us" not in str(found) and found["held_out"]["speedup"] > 1
