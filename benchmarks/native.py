@@ -73,23 +73,37 @@ def start_s(engine: str, cache_folder: str) -> float:
     return round(float(done.stdout), 2)
 
 
+def starts() -> dict[str, float]:
+    """CPU seconds to the first draft by engine, numba's with an empty compile cache and with a full one."""
+    with tempfile.TemporaryDirectory() as folder:
+        empty = start_s("numba", folder)
+        return {
+            "numba_not_cached": empty,
+            "numba_cached": start_s("numba", folder),
+            "native": start_s("native", folder),
+        }
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     parser.add_argument("--runs", type=int, default=3, help="runs of which the minimum counts (default 3)")
+    parser.add_argument(
+        "--part", choices=("start", "calls", "all"), default="all", help="what to measure (default all)"
+    )
     parser.add_argument("--tokens", type=int, default=100_000, help="prompt tokens inserted (default 100,000)")
     options = parser.parse_args()
     build()
-    results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "compiler": version(), "caches": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        results["start_cpu_s"] = {"numba, nothing cached": start_s("numba", folder)}
-        results["start_cpu_s"] |= {"numba, cached": start_s("numba", folder), "native": start_s("native", folder)}
-    print(results["start_cpu_s"], flush=True)
-    for name in CACHES:
-        results["caches"][name] = side_by_side(name, options.runs, options.tokens)
-        for key, numba in results["caches"][name]["numba"].items():
-            native = results["caches"][name]["native"][key]
+    results: dict[str, Any] = {"kind": "measured-cpu", "machine": machine(), "compiler": version()}
+    if options.part != "calls":
+        results["start_cpu_s"] = starts()
+        print(results["start_cpu_s"], flush=True)
+    for name in CACHES if options.part != "start" else ():
+        found = side_by_side(name, options.runs, options.tokens)
+        results.setdefault("caches", {})[name] = found
+        for key, numba in found["numba"].items():
+            native = found["native"][key]
             print(f"{name:13} {key:38} numba {numba:8.3f}  native {native:8.3f}  {native / numba:5.2f}x", flush=True)
     if options.json:
         write_json(results, options.json)
