@@ -94,7 +94,7 @@ def structured(engine):
         "properties": {"name": {"enum": ["left", "right"]}, "sizes": sizes},
         "required": ["name", "sizes"],
     }
-    held = asking(60, json_schema=json.dumps(schema))
+    held = asking(60, json_schema=json.dumps(schema), ignore_eos=False)
     return batch(engine, [copying(start, 40) for start in (30, 330, 60)], [held, asking(60), held])
 
 

@@ -260,8 +260,8 @@ def test_drafting_goes_on_between_failures(served):
 
 def test_of_two_ranks_the_first_drafts(served):
     said = [line for line in served["faults"].log.splitlines() if "ngramspec: " in line]
-    assert len([line for line in said if "drafts trees of up to 11 tokens" in line and "1/12 rows" in line]) == 1
-    assert all(" TP0]" in line for line in said)
+    assert len([line for line in said if "drafts trees of up to 11 tokens" in line and "1/12 rows" in line]) == 1, said
+    assert all(" TP0]" in line for line in said), said
 
 
 def test_a_damaged_snapshot_is_refused_with_the_reason(served):

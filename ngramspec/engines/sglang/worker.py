@@ -17,6 +17,7 @@ from sglang.srt.speculative.ngram_info import NgramVerifyInput
 from sglang.srt.speculative.ngram_worker import NGRAMWorker
 from sglang.srt.speculative.spec_utils import prepare_mamba_track_for_verify
 
+from ...config import DrafterConfig
 from ...errors import EngineContractError
 from .config import EngineConfig
 from .contract import CAPTURE, mismatches
@@ -82,24 +83,24 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
         )
 
     def _build(self, server: Server) -> Source:
-        group = get_parallel().tp_group
+        sizes, group = server.drafter(self.config), get_parallel().tp_group
         if server.tp_size == 1:
-            return self._drafts(server)
+            return self._drafts(server, sizes)
+        # Whatever may raise on this rank alone has been done: from here on all ranks go the same way.
         first, rank = group.ranks[0], group.rank_in_group
         store = torch.distributed.distributed_c10d._get_default_store()
-        drafts = together(store, first, rank, server.tp_size, lambda: self._drafts(server))
+        drafts = together(store, first, rank, server.tp_size, lambda: self._drafts(server, sizes))
         wire = Wire(group.cpu_group, first, server.n_rows)
         if drafts is not None:
             return Leading(drafts, wire)
-        self.ngram_corpus.bind(server.drafter(self.config), self.config.max_corpus_bytes, None)
+        self.ngram_corpus.bind(sizes, self.config.max_corpus_bytes, None)
         return Following(wire)
 
-    def _drafts(self, server: Server) -> Drafts:
-        drafter = server.drafter(self.config)
+    def _drafts(self, server: Server, sizes: DrafterConfig) -> Drafts:
         warm_up(server.n_rows)
         drafts = Drafts(
             self.config,
-            drafter,
+            sizes,
             max_batch=server.max_running,
             n_rows=server.n_rows,
             chain=server.chain(self.config),
@@ -108,9 +109,9 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
         )
         if self.server_args.enable_metrics:
             drafts.metrics = self._metrics()
-        self.ngram_corpus.bind(drafter, self.config.max_corpus_bytes, drafts.use_corpus)
+        self.ngram_corpus.bind(sizes, self.config.max_corpus_bytes, drafts.use_corpus)
         atexit.register(drafts.close)
-        _log.warning("%s", start_line(self.config, drafter, server))
+        _log.warning("%s", start_line(self.config, sizes, server))
         return drafts
 
     def _metrics(self) -> Metrics:
