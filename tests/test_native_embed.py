@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from ngramspec import Drafter, DrafterConfig
+from ngramspec import Drafter, DrafterConfig, snapshot
 from ngramspec.cli import main
 from tests.native.built import built
 from tests.sources import ROOT
@@ -69,34 +69,61 @@ def traffic():
     return [[t for k in rng.integers(0, 6, 8) for t in phrases[k]] for _ in range(8)]
 
 
-@pytest.mark.parametrize("engine", ["numba", "native"])
-def test_the_example_goes_on_with_a_state_that_python_trained(embed, tmp_path, engine):
-    texts = traffic()
-    drafter = Drafter(CONFIG, engine=engine)
-    for i, text in enumerate(texts[:-1]):
+@pytest.fixture
+def prior(tmp_path):
+    assert main(["native", "prior", str(tmp_path / "prior")]) == 0
+    return tmp_path / "prior"
+
+
+def trained(path, tokenizer=None):
+    """A snapshot of a drafter that saw all texts but the last."""
+    drafter = Drafter(CONFIG, engine="native")
+    for i, text in enumerate(traffic()[:-1]):
         drafter.begin(f"r{i}", text[:30])
         for at in range(30, len(text), 3):
             drafter.draft(f"r{i}", max_draft=MAX_DRAFT)
             drafter.accept(f"r{i}", text[at : at + 3])
         drafter.finish(f"r{i}")
-    drafter.arena.buffer.tofile(tmp_path / "state")
-    prompt, output = texts[-1][:20], texts[-1][20:]
-    printed = ran([embed, "unused", tmp_path / "state", CONFIG.digest], input=numbers(prompt, output))
+    snapshot.save(drafter, path, tokenizer=tokenizer)
+
+
+def test_the_example_goes_on_with_a_snapshot_that_python_saved(embed, prior, tmp_path):
+    trained(tmp_path / "snapshot")
+    prompt, output = traffic()[-1][:20], traffic()[-1][20:]
+    printed = ran([embed, prior, tmp_path / "snapshot"], input=numbers(prompt, output))
+    drafter = Drafter(CONFIG)
+    snapshot.load(drafter, tmp_path / "snapshot")
     assert printed == loop(drafter, prompt, output)
     assert len(output) > 1.5 * int(printed.split()[-2])  # it drafts, and well
 
 
-def test_the_example_starts_from_the_prior(embed, tmp_path):
-    assert main(["native", "prior", str(tmp_path / "prior")]) == 0
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda data: data[:-1], "not as it was written"),
+        (lambda data: data[:300], "not exactly ngs_bytes long"),
+        (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "not as it was written"),
+        (lambda data: b"x" + data[1:], "another state"),
+    ],
+    ids=["truncated", "a piece of the head", "a bit flipped", "another file"],
+)
+def test_the_example_refuses_damaged_snapshots(embed, prior, tmp_path, damage, text):
+    trained(tmp_path / "snapshot")
+    (tmp_path / "damaged").write_bytes(damage((tmp_path / "snapshot").read_bytes()))
+    done = subprocess.run([embed, prior, tmp_path / "damaged"], input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and text in done.stderr
+
+
+def test_a_snapshot_of_another_tokenizer_is_refused(embed, prior, tmp_path):
+    trained(tmp_path / "snapshot", tokenizer="theirs")
+    done = subprocess.run([embed, prior, tmp_path / "snapshot"], input="", capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "another state" in done.stderr
+
+
+def test_the_example_starts_from_the_prior(embed, prior):
     text = traffic()[0]
-    printed = ran([embed, tmp_path / "prior", "-"], input=numbers(text[:20], text[20:]))
+    printed = ran([embed, prior], input=numbers(text[:20], text[20:]))
     assert printed == loop(Drafter(CONFIG), text[:20], text[20:])
-
-
-def test_the_example_refuses_what_is_no_state(embed, tmp_path):
-    np.zeros(CONFIG.nbytes, np.uint8).tofile(tmp_path / "state")
-    done = subprocess.run([embed, "unused", tmp_path / "state"], input="", capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "attach with the settings that made it" in done.stderr
 
 
 def numbers(prompt, output):

@@ -9,6 +9,7 @@ import pytest
 
 from ngramspec import arena
 from ngramspec.arena import digest63
+from ngramspec.caches import image
 from ngramspec.kernels import evidence, hash_draft, mixer, trie_draft
 from ngramspec.native.build import FLAGS
 from tests.native.built import built
@@ -21,11 +22,11 @@ SOURCES = ROOT / "native"
 MAIN = SOURCES / "src" / "ngramspec.c"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-Wpedantic", "-Wshadow", "-Wvla")
 
-#: What C sources may take from elsewhere: compilers call these for copies and for clearing.
-ALLOWED_SYMBOLS = {"memset", "memcpy", "memmove", "memcmp", "_GLOBAL_OFFSET_TABLE_"}
+#: What C sources may take from elsewhere: compilers call these to copy, clear and compare.
+ALLOWED_SYMBOLS = {"memset", "memcpy", "memmove", "memcmp", "bcmp", "_GLOBAL_OFFSET_TABLE_"}
 
 #: Headers whose enumerators C alone needs.
-C_ONLY = {"layout", "cache", "check", "check_text", "check_trie", "rows", "squash_table", "stretch_table"}
+C_ONLY = {"blake2b", "layout", "cache", "check", "check_text", "check_trie", "rows", "squash_table", "stretch_table"}
 
 #: What is called something else there, and what is not there.
 PYTHON_NAMES = {"TRIE_MAX_COUNT": "MAX_COUNT"}
@@ -72,6 +73,14 @@ def mirrored():
     for path in sorted((SOURCES / "src").glob("*.h")):
         if path.stem not in C_ONLY:
             yield path, arena if path.stem == "arena" else importlib.import_module(f"ngramspec.kernels.{path.stem}")
+
+
+def test_words_of_a_snapshot_s_head_are_python_s(tmp_path):
+    names = enumerators((SOURCES / "src" / "snapshot.c").read_text())
+    assert len(names) == 12
+    found = printed(tmp_path, [f'printf("{name} %lld\\n", (long long){name});' for name in names])
+    assert found == {name: getattr(image, name) for name in names}
+    assert printed(tmp_path, ['printf("magic %lld\\n", (long long)SNAPSHOT_MAGIC);'])["magic"] == image.MAGIC
 
 
 def test_every_constant_is_python_s(tmp_path):

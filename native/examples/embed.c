@@ -1,10 +1,10 @@
-/* A drafting loop as an engine would write it: draft, verify, accept, from a state that Python trained, or from none.
+/* A drafting loop as an engine would write it: draft, verify, accept, from what Python learned, or from nothing.
  *
- *     embed PRIOR STATE [DIGEST] < tokens
+ *     embed PRIOR [SNAPSHOT] < tokens
  *
- * PRIOR is what `ngramspec native prior` wrote; STATE a drafter's bytes (`drafter.arena.buffer.tofile(path)`) of the
- * settings below and DIGEST its `config.digest`, or "-" to start empty. Standard input holds numbers: the prompt, -1, the output that the model would
- * emit; the loop verifies against it. Prints what every step drafted, and how many tokens a step emitted. */
+ * PRIOR is what `ngramspec native prior` wrote, SNAPSHOT what `ngramspec.snapshot.save` wrote of a drafter with the
+ * settings below. Standard input holds numbers: the prompt, -1, the output that the model would emit; the loop verifies
+ * against it. Prints what every step drafted, and how many tokens a step emitted. */
 #include <ngramspec.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,9 +55,8 @@ int main(int argc, char **argv) {
     config.max_match = 32;
     config.shared_percent = 50;
     config.counted_rows = 1024;
-    if (argc > 3) config.digest = strtoll(argv[3], NULL, 10); /* the Python configuration's own mark */
-    if (argc < 3) {
-        fprintf(stderr, "usage: embed PRIOR STATE [DIGEST] < tokens\n");
+    if (argc < 2) {
+        fprintf(stderr, "usage: embed PRIOR [SNAPSHOT] < tokens\n");
         return 2;
     }
 
@@ -65,13 +64,14 @@ int main(int argc, char **argv) {
     must(nbytes, "config");
     void *buffer = malloc((size_t)nbytes), *scratch = malloc((size_t)scratch_nbytes);
     ngs_cache cache;
-    if (strcmp(argv[2], "-") == 0) {
-        must(ngs_init(&cache, &config, buffer, nbytes, scratch, scratch_nbytes), "init");
-        if (read_file(argv[1], prior, sizeof prior) != sizeof prior) must(NGS_BAD_ARGUMENT, argv[1]);
-        must(ngs_set_prior(&cache, prior, NGS_PRIOR_SIZE), argv[1]);
-    } else {
-        if (read_file(argv[2], buffer, (size_t)nbytes) != (size_t)nbytes) must(NGS_BAD_BUFFER, argv[2]);
-        must(ngs_attach(&cache, &config, buffer, nbytes, scratch, scratch_nbytes, 0), argv[2]);
+    must(ngs_init(&cache, &config, buffer, nbytes, scratch, scratch_nbytes), "init");
+    if (read_file(argv[1], prior, sizeof prior) != sizeof prior) must(NGS_BAD_ARGUMENT, argv[1]);
+    must(ngs_set_prior(&cache, prior, NGS_PRIOR_SIZE), argv[1]);
+    if (argc > 2) {
+        void *file = malloc((size_t)nbytes + 4096); /* what is shared is less than the whole */
+        int64_t n_file = (int64_t)read_file(argv[2], file, (size_t)nbytes + 4096);
+        must(ngs_load(&cache, file, n_file, NULL, 0), argv[2]);
+        free(file);
     }
 
     int32_t n = 0, n_prompt = -1, slot, token;
@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
     if (n_prompt < 0) n_prompt = n;
 
     ngs_request request = {.struct_size = sizeof request, .share = NGS_SHARE_OUTPUTS, .resume_slot = -1};
-    request.tenant = UINT64_C(0xb4b2797457a0a6e4); /* Python's key of no tenant: any other number is a tenant, too */
+    request.tenant = ngs_tenant_key("", 0); /* no tenant, as in Python */
     must(ngs_begin(&cache, &request, text, n_prompt, &slot), "begin");
 
     int32_t tokens[MAX_DRAFT], parents[MAX_DRAFT], paths[MAX_DRAFT], n_draft, match, reason, most = MAX_DRAFT, steps = 0;

@@ -76,7 +76,9 @@ typedef enum ngs_status {
     NGS_DAMAGED_MIXER = -12,
     NGS_DAMAGED_OFFERS = -13,
     NGS_DAMAGED_TRIE = -14,
-    NGS_UNSUPPORTED = -15
+    NGS_UNSUPPORTED = -15,
+    NGS_DAMAGED_FILE = -16,
+    NGS_BUSY = -17
 } ngs_status;
 
 /* Which cache: where have we been; what usually follows; both, and learning from every emitted token. */
@@ -199,6 +201,15 @@ NGS_API int32_t ngs_check(const ngs_cache *cache);
 
 /* Write a prior into a drafter that has learned nothing yet; entries out of range are NGS_BAD_ARGUMENT. */
 NGS_API int32_t ngs_set_prior(ngs_cache *cache, const int32_t *prior, int64_t n);
+
+/* Replace what is shared by that of a snapshot (`ngramspec.snapshot.save` of a cache with the same settings, as far as
+ * they shape what is shared), given as the whole file in memory, aligned to 8. `tokenizer`: the bytes or the name that
+ * it was saved with, or NULL and 0. Nothing may be running; nothing is changed when it is refused. */
+NGS_API int32_t ngs_load(ngs_cache *cache, const void *file, int64_t nbytes, const void *tokenizer,
+                         int64_t n_tokenizer);
+
+/* Key of a tenant's name, the same as Python's; an empty name is Python's "no tenant". */
+NGS_API uint64_t ngs_tenant_key(const char *name, int64_t n);
 
 /* Let a drafter's requests be drafted from a frozen corpus too (the state of a Python FrozenCorpus of the same
  * vocabulary and orders, and at least the same max_match), from the next call on; NULL and 0: from none. What waits is

@@ -98,14 +98,13 @@ static inline void add_texts(Layout *layout, const ngs_config *config) {
     add_store(layout, NAME_SHARED, n_shared, config->orders, config->n_orders, config->max_hops, config->max_match);
 }
 
-static inline void add_drafter(Layout *layout, const ngs_config *config) {
+static inline void add_learned(Layout *layout, i64 counted_rows) {
     static const int sizes[] = {27 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24};
     Component *counts = add_component(layout, NAME_COUNTS);
-    add_word(counts, K_ROWS, config->counted_rows);
-    add_section(counts, K_OFF, COUNT_ROW * (i64)config->counted_rows);
+    add_word(counts, K_ROWS, counted_rows);
+    add_section(counts, K_OFF, COUNT_ROW * counted_rows);
     Component *mixer = add_component(layout, NAME_MIXER);
     for (int i = B_TABLES; i <= B_FINAL; i++) add_section(mixer, i, sizes[i]);
-    add_section(add_component(layout, NAME_OFFERS), F_OFF, n_rows_of(config) * OFFER_ROW);
 }
 
 static inline void add_trie(Layout *layout, const ngs_config *config) {
@@ -163,7 +162,8 @@ static inline int layout_of(const ngs_config *config, Layout *layout) {
     add_texts(layout, config);
     if (config->kind == NGS_ROLLING_HASH) return NGS_OK;
     if (config->counted_rows < 2 || config->counted_rows % 2) return NGS_BAD_CONFIG;
-    add_drafter(layout, config);
+    add_learned(layout, config->counted_rows);
+    add_section(add_component(layout, NAME_OFFERS), F_OFF, n_rows_of(config) * OFFER_ROW);
     return NGS_OK;
 }
 

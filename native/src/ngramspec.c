@@ -4,3 +4,4 @@
 
 #include "calls.c"
 #include "learned.c"
+#include "snapshot.c"

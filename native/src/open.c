@@ -23,6 +23,8 @@ const char *ngs_strerror(int32_t status) {
         case NGS_DAMAGED_MIXER: return "what the mixer learned is damaged: start empty";
         case NGS_DAMAGED_OFFERS: return "the offers are damaged: start empty";
         case NGS_DAMAGED_TRIE: return "the trie is damaged: start empty";
+        case NGS_DAMAGED_FILE: return "the file is not as it was written: save it again";
+        case NGS_BUSY: return "requests are running: finish them first";
         case NGS_UNSUPPORTED: return "this kind of cache cannot do that";
         default: return "unknown status";
     }

@@ -101,6 +101,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ngs_settle_batch": (c_int32, _CACHE, _ARRAY, c_int32),
     "ngs_set_prior": (c_int32, _CACHE, _ARRAY, c_int64),
     "ngs_use_corpus": (c_int32, _CACHE, _ARRAY, c_int64, c_int32),
+    "ngs_load": (c_int32, _CACHE, _ARRAY, c_int64, _ARRAY, c_int64),
+    "ngs_tenant_key": (c_uint64, _ARRAY, c_int64),
     "ngs_bad_slot": (c_int32, _CACHE, _ARRAY, c_int32),
     "ngs_bad_span": (c_int32, _ARRAY, c_int32, c_int64),
     "ngs_block_hashes": (None, _ARRAY, c_int64, _ARRAY),
