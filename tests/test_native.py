@@ -21,6 +21,7 @@ from tests.machine import CacheMachine
 from tests.native.built import NATIVE, built
 from tests.scripted import scripted
 from tests.sources import ROOT
+from tests.test_cases import CASES, STEPS, Runner
 from tests.twins import Twins
 
 pytestmark = pytest.mark.native
@@ -53,6 +54,17 @@ def test_unknown_engines_are_refused(monkeypatch):
     monkeypatch.setenv(VARIABLE, "fast")
     with pytest.raises(ConfigError, match="NGRAMSPEC_ENGINE: got 'fast', allowed 'numba', 'native'"):
         make("rolling-hash")
+
+
+@native_caches
+@pytest.mark.parametrize("case", STEPS)
+def test_the_core_does_what_every_case_says(name, case, native):
+    runner = Runner(name, CASES[case])
+    for step in CASES[case]["steps"]:
+        runner.take(step)
+    assert runner.cache.engine == "native"
+    runner.cache.check_integrity()
+    runner.cache._core.check()
 
 
 @native_caches

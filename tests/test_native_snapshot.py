@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramspec import SnapshotError
+from ngramspec import FrozenCorpus, SnapshotError
 from ngramspec.native.core import pointer
 from ngramspec.snapshot import load, save
 from tests.kinds import KINDS, make
 from tests.native.built import built
 from tests.snapshots import HEAD, SAVED, feed, sealed, trained
+from tests.strategies import VOCAB_SIZE
 
 pytestmark = pytest.mark.native
 
@@ -124,3 +125,19 @@ def test_tenants_have_the_same_keys(text):
     data = np.frombuffer(text.encode() + b"\0", np.uint8).copy()
     expected = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
     assert built().ngs_tenant_key(pointer(data), len(text.encode())) == expected
+
+
+@given(changes=st.lists(st.tuples(places, values), max_size=4))
+def test_corpora_made_to_deceive_are_refused_or_safe(changes):
+    drafter = make("ngramspec")
+    drafter = KINDS["ngramspec"].attach(drafter.config, None, "native")
+    documents = [np.arange(200) % 7, np.arange(99) % 5]
+    corpus = FrozenCorpus.build("c", documents, vocab_size=VOCAB_SIZE)
+    words = corpus.mem.copy()
+    for place, value in changes:
+        words[int(place * len(words)) if isinstance(place, float) else place] = value
+    status = built().ngs_use_corpus(drafter._core._here, pointer(words), words.nbytes, 0)
+    assert status == 0 if not changes else status <= 0
+    feed(drafter, 3)
+    drafter._core.check()
+    drafter.check_integrity()
