@@ -256,7 +256,7 @@ K_ROWS, K_OFF, K_TOKENS = range(3)
 COUNT_ROW = 16  # int32 fields a row
 # Mixer: adaptive tables and weights, see `kernels/mixer.py`.
 B_TABLES, B_NODE, B_TOKEN, B_GROUP, B_FINAL = range(5)
-MIXER_SIZES = (27 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24)  # `int32` elements of each, in this order
+MIXER_SIZES = (28 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24)  # `int32` elements of each, in this order
 # Offers: the candidates behind each row's last draft, kept until the outcome is known; see `kernels/drafter.py`.
 F_OFF = 0
 OFFER_ROW = 928  # int32 fields a row

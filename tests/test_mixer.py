@@ -34,7 +34,7 @@ def state():
     w = np.zeros(evidence.W_SIZE, np.int32)
     g = np.zeros(evidence.G_SIZE, np.int32)
     x = np.zeros(mixer.X_SIZE, np.int32)
-    levels = [7, 2, 15, 24, 26]
+    levels = [7, 2, 15, 24, 27]
     for j, level in enumerate(levels):
         w[evidence.L_LEVEL + j], w[evidence.L_TOTAL + j], w[evidence.L_LATEST + j] = level, rng.integers(6, 40), j
     rows = g.reshape(-1, evidence.G_COLUMNS)
@@ -53,7 +53,7 @@ def float_mixer(arena, w, g, levels, i, top_own, top_shared, last):
     token = arena.section("mixer", B_TOKEN)[((last * 40503) & 1023) * 32 :]
     group = arena.section("mixer", B_GROUP)[(g[i, evidence.G_OWN] * 13 + g[i, evidence.G_SHARED]) * 32 :]
     edges, shares, totals = [1, 2, 3, 4, 6, 10, 20], [1, 2, 3, 6, 11, 18, 27], [2, 3, 4, 6, 10, 16, 32]
-    logit = float(node[27]) + float(token[27]) + float(group[27])
+    logit = float(node[28]) + float(token[28]) + float(group[28])
     for j, level in enumerate(levels):
         count, total = int(g[i, level]), int(w[evidence.L_TOTAL + j])
         if level >= 24 and total > 9:
@@ -103,6 +103,6 @@ def test_weights_stay_within_their_limits_under_one_sided_outcomes(state) -> Non
 
 
 def test_start_values_are_probabilities_that_rise_with_the_count() -> None:
-    tables = start_values()[B_TABLES].reshape(27, 8, 8, 2) >> 10
+    tables = start_values()[B_TABLES].reshape(28, 8, 8, 2) >> 10
     assert tables.min() > 0 and tables.max() < 0xFFFFF
     assert (np.diff(tables[:24, 6, :, 0].astype(np.int64), axis=1) >= 0).all()

@@ -198,7 +198,7 @@ NGS_API int32_t ngs_check(const ngs_cache *cache);
 
 /* Numbers of a drafter's prior: what it believes before the first token. `ngramspec native prior FILE` writes the one
  * that comes with the package (int32, little end first). */
-#define NGS_PRIOR_SIZE 14328
+#define NGS_PRIOR_SIZE 14456
 
 /* Write a prior into a drafter that has learned nothing yet; entries out of range are NGS_BAD_ARGUMENT. */
 NGS_API int32_t ngs_set_prior(ngs_cache *cache, const int32_t *prior, int64_t n);

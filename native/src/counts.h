@@ -1,11 +1,11 @@
-/* Counted short contexts: what usually follows the last 1 to 3 tokens; see kernels/counts.py. */
+/* Counted short contexts: what usually follows the last 1 to 4 tokens; see kernels/counts.py. */
 #ifndef NGS_COUNTS_H
 #define NGS_COUNTS_H
 
 #include "store.h"
 
 enum {
-    N_ORDERS = 3, N_FOLLOWERS = 7, K_CHECK = 0, K_TOTAL = 1, K_VALUE = 2, K_COUNT = 9, K_WIDTH = 16,
+    N_ORDERS = 4, N_FOLLOWERS = 7, K_CHECK = 0, K_TOTAL = 1, K_VALUE = 2, K_COUNT = 9, K_WIDTH = 16,
     MAX_COUNT = 60000, /* halved beyond it */
     PROTECTED = 3      /* most recent followers that a new one never displaces */
 };

@@ -8,7 +8,7 @@
 #include "tree.h"
 
 enum {
-    N_TIERS = 12, N_LEVELS = 2 * N_TIERS, N_COUNTED = 3, N_INPUTS = N_LEVELS + N_COUNTED, N_GROUPS = 16, PER_CLASS = 48,
+    N_TIERS = 12, N_LEVELS = 2 * N_TIERS, N_COUNTED = 4, N_INPUTS = N_LEVELS + N_COUNTED, N_GROUPS = 16, PER_CLASS = 48,
     PER_FROZEN = 16, FROZEN_AGE = 1 << 30, N_SEEN = 32 /* places of the table that finds a follower's row */
 };
 

@@ -99,7 +99,7 @@ static inline void add_texts(Layout *layout, const ngs_config *config) {
 }
 
 static inline void add_learned(Layout *layout, i64 counted_rows) {
-    static const int sizes[] = {27 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24};
+    static const int sizes[] = {28 * 128, 169 * 32, 1024 * 32, 169 * 32, 4096 * 24};
     Component *counts = add_component(layout, NAME_COUNTS);
     add_word(counts, K_ROWS, counted_rows);
     add_section(counts, K_OFF, COUNT_ROW * counted_rows);

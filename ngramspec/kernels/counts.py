@@ -1,4 +1,4 @@
-"""Counted short contexts: what usually follows the last 1 to 3 tokens, in what the model itself emitted.
+"""Counted short contexts: what usually follows the last 1 to 4 tokens, in what the model itself emitted.
 
 One row of 64 bytes a context: a check word, how often the context was seen, and its followers with their counts, most
 recent first. A look-up reads one or two cache lines where a tree of nodes would chase pointers. Rows lie in a table of
@@ -11,7 +11,7 @@ from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import K_OFF, K_ROWS, K_TOKENS
 from .store import mix
 
-N_ORDERS = 3
+N_ORDERS = 4
 N_FOLLOWERS = 7
 K_CHECK, K_TOTAL, K_VALUE, K_COUNT, K_WIDTH = 0, 1, 2, 9, 16
 MAX_COUNT = 60_000  # halved beyond it

@@ -31,7 +31,7 @@ from .tree import N_DEPTH, path_value
 
 N_TIERS = 12
 N_LEVELS = 2 * N_TIERS
-N_COUNTED = 3  # counted orders, see counts.py
+N_COUNTED = 4  # counted orders, see counts.py
 N_INPUTS = N_LEVELS + N_COUNTED
 N_GROUPS = 16  # followers told apart at a node
 N_SEEN = 32  # places of the table that finds a follower's row
