@@ -38,8 +38,8 @@
  *
  * COSTS
  *     Appending a token: O(orders). A draft: O(orders * max_hops) look-ups and O(max_draft) tree nodes, whatever the
- *     length of the text. ngs_begin looks for a free row among max_requests + max_sessions. ngs_attach and ngs_load read
- *     the whole state: some 40 ms for a million tokens, more for a trie. Memory: ngs_bytes, and nothing else.
+ *     length of the text. ngs_begin looks for a free row among max_requests + max_sessions. ngs_attach and ngs_load
+ *     read the whole state: some 40 ms for a million tokens, more for a trie. Memory: ngs_bytes, and nothing else.
  */
 #ifndef NGRAMSPEC_H
 #define NGRAMSPEC_H
