@@ -96,17 +96,25 @@ class Served:
         return sum(len(r["ids"]) - 1 for r in results) / sum(r["verify_steps"] for r in results)
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory):
-    """Every variant served once, two at a time."""
-    folder = tmp_path_factory.mktemp("served")
-    make(folder / "model")
-    with ThreadPoolExecutor(2) as pool:
-        runs = {}
+class Runs:
+    """Every variant, two at a time; each is waited for when a test asks for it."""
+
+    def __init__(self, folder, pool):
+        make(folder / "model")
+        self.runs = {}
         for name in VARIANTS:
             (folder / name).mkdir()
-            runs[name] = pool.submit(Served, folder / name, name, folder / "model")
-        return {name: run.result() for name, run in runs.items()}
+            self.runs[name] = pool.submit(Served, folder / name, name, folder / "model")
+
+    def __getitem__(self, name):
+        return self.runs[name].result()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """Every variant served once."""
+    with ThreadPoolExecutor(2) as pool:
+        yield Runs(tmp_path_factory.mktemp("served"), pool)
 
 
 def texts(said):
