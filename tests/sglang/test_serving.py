@@ -51,8 +51,11 @@ VARIANTS = {
     # On two ranks, of which the first drafts.
     "faults": Variant(
         NGRAM | {"tp_size": 2},
-        EVERYBODY | {"record": {"folder": "FOLDER/record", "seconds": 1}, "snapshot": {"path": "FOLDER/damaged.ngs"}},
+        EVERYBODY
+        | {"record": {"folder": "FOLDER/record", "seconds": 1}, "snapshot": {"path": "FOLDER/damaged.ngs"}}
+        | {"width": "measured", "capture": True},
         faults="kernel,disk",
+        widths="12,12,1",
     ),
     "contract": Variant(BUILT_IN, EVERYBODY, faults="contract"),
     "unknown key": Variant(BUILT_IN, {"shares": "all users"}),
