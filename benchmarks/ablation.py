@@ -48,8 +48,8 @@ VARIANTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     ),
     "without the follower's own weights": (
         "kernels/mixer.py",
-        "hx[B_GROUP] + (int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET",
-        "hx[B_GROUP]",
+        "(int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET",
+        "0",
         {},
     ),
     "learning from accepted tokens only": (

@@ -58,7 +58,7 @@ def found(corpus, context):
     heads_of(header, 0, 0, wanted, len(wanted), starts)
     n = 0
     for order in range(len(corpus.orders) - 1, -1, -1):
-        start = int(mem[starts[order]]) if starts[order] >= 0 else 0
+        start = int(mem[header[S_HEAD] + starts[order]]) if starts[order] >= 0 else 0
         n = walk(header, mem, start, order, 0, 0, -1, wanted, len(wanted), positions, lengths, n)
     first_blocks = np.cumsum([0, *(-(-len(d) // BLOCK) for d in corpus.documents())])
     places = []

@@ -14,6 +14,7 @@ from .._jit import inline, kernel, prefetch, unsigned
 from ..arena import (
     S_BLOCKS,
     S_CLOCK,
+    S_HEAD,
     S_LINKS,
     S_ORDER0,
     S_ORDERS,
@@ -78,7 +79,7 @@ def find_starts(h, m, lo, hi, n_context, w, starts):
     """
     heads_of(h, lo, hi, w[W_CONTEXT:], n_context, w[starts:])
     for o in range(h[S_ORDERS]):
-        prefetch(m, int(w[starts + o]))
+        prefetch(m, h[S_HEAD] + int(w[starts + o]))
 
 
 @kernel
@@ -86,7 +87,7 @@ def look_up(h, m, lo, hi, skip_writer, n_context, w, starts, n, most):
     """Candidates of one text, longest order first, newest first; returns the new count."""
     last = n + most
     for o in range(h[S_ORDERS]):
-        w[starts + o] = m[int(w[starts + o])] if w[starts + o] >= 0 else 0
+        w[starts + o] = m[h[S_HEAD] + int(w[starts + o])] if w[starts + o] >= 0 else 0
         fetch(h, m, int(w[starts + o]))
     for o in range(h[S_ORDERS] - 1, -1, -1):
         if w[starts + o] and n < last:

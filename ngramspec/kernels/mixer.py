@@ -56,6 +56,7 @@ TERM_BITS = 12  # dropped from each term of a sum: 29 terms at their limits then
 TABLE_LIMIT = 255  # events after which an adaptive probability stops slowing down
 
 # Columns of `x`, scratch int32[X_SIZE], a row a follower: what a follower's probability was made of, for learning.
+# Offsets there and in `w` count from their section's start: beyond 8 GiB of buffer others need more than 32 bits.
 X_GROUP_SET, X_LOGIT, X_STEP, X_COLUMNS = range(4)
 X_SIZE = N_GROUPS * X_COLUMNS
 
@@ -108,11 +109,11 @@ def counted(hk, m, n_context, w, g, n, n_levels):
 
 
 @inline
-def prepare(hx, m, w, n_levels, node_set, token_set):
+def prepare(m, w, n_levels, node_set, token_set):
     """Per level of a node: the start of its table entries and the node's and token's weight together."""
     for j in range(n_levels):
         level, total = int(w[L_LEVEL + j]), int(w[L_TOTAL + j])
-        w[L_BASE + j] = hx[B_TABLES] + level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
+        w[L_BASE + j] = level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
         w[L_WEIGHT + j] = m[node_set + level] + m[token_set + level]
         many = level >= N_LEVELS and total > 9  # then the share counts, in 32nds
         w[L_SCALE + j], w[L_KIND + j] = ((32 << 16) // total, 64) if many else (1 << 16, 0)
@@ -135,23 +136,25 @@ def entry_of(base, scale, kind, count, is_latest):
 def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
     """Probability (16 fractional bits) that each follower is emitted next, into `g`; its logit and sets, into `x`."""
     node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
-    prepare(hx, m, w, n_levels, node_set, token_set)
+    prepare(m, w, n_levels, node_set, token_set)
     bias = int(m[node_set + BIAS]) + int(m[token_set + BIAS])
+    tables, groups, finals = hx[B_TABLES], hx[B_GROUP], hx[B_FINAL]
     for i in range(n):
         at = i * X_COLUMNS
-        group_set = hx[B_GROUP] + (int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET
-        final = hx[B_FINAL] + (((int(g[i * G_COLUMNS + G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS
-        prefetch(m, final)
-        prefetch(m, final + FINAL_STEPS - 1)
+        group_set = (int(g[i * G_COLUMNS + G_OWN]) * N_MATCHES + int(g[i * G_COLUMNS + G_SHARED])) * SET
+        final = (((int(g[i * G_COLUMNS + G_VALUE]) * 0x9E3779B1) >> 8) & (N_FINAL - 1)) * FINAL_STEPS
+        prefetch(m, finals + final)
+        prefetch(m, finals + final + FINAL_STEPS - 1)
         x[at + X_GROUP_SET], x[at + X_STEP] = group_set, final
-        x[at + X_LOGIT] = (bias + int(m[group_set + BIAS])) >> (TERM_BITS - 8)
+        x[at + X_LOGIT] = (bias + int(m[groups + group_set + BIAS])) >> (TERM_BITS - 8)
     for j in range(n_levels):  # level by level: what the followers have in common is read once
         level, latest, weight = int(w[L_LEVEL + j]), int(w[L_LATEST + j]), int(w[L_WEIGHT + j])
-        base, scale, kind = int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        base, scale, kind = tables + int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        sets = groups + level
         for i in range(n):
             at = i * X_COLUMNS
             entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
-            given = weight + int(m[unsigned(int(x[unsigned(at + X_GROUP_SET)]) + level)])
+            given = weight + int(m[unsigned(sets + int(x[unsigned(at + X_GROUP_SET)]))])
             x[unsigned(at + X_LOGIT)] += (given * int(STRETCH[unsigned(m[unsigned(entry)] >> 18)])) >> TERM_BITS
     for i in range(n):
         at = i * X_COLUMNS
@@ -159,7 +162,8 @@ def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
         z = (logit + 2048) * (FINAL_STEPS - 1)
         step, part = z >> 12, z & 4095
         final = int(x[at + X_STEP]) + step
-        corrected = ((int(m[final]) >> 14) * (4096 - part) + (int(m[final + 1]) >> 14) * part) >> 12
+        low, high = int(m[finals + final]) >> 14, int(m[finals + final + 1]) >> 14
+        corrected = (low * (4096 - part) + high * part) >> 12
         x[at + X_LOGIT], x[at + X_STEP] = logit, final + (1 if part >= 2048 else 0)
         g[i * G_COLUMNS + G_PROB] = max((int(SQUASH[logit + 2048]) + 3 * corrected) >> 2, 16)
 
@@ -185,6 +189,7 @@ def nudge(m, weight, change):
 def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
     """Teach the mixer that `value` was emitted where `mix_followers` had `n` followers before it."""
     node_set, token_set = sets_of(hx, top_own, top_shared, last_value)
+    tables, groups, finals = hx[B_TABLES], hx[B_GROUP], hx[B_FINAL]
     changes = 0
     for i in range(n):
         at = i * X_COLUMNS
@@ -192,21 +197,21 @@ def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
         error = ((ONE - 1 if happened else 0) - int(SQUASH[x[at + X_LOGIT] + 2048])) * LEARNING_RATE
         change = (256 * error + 131072) >> 18
         changes += change
-        nudge(m, int(x[at + X_GROUP_SET]) + BIAS, change)
-        adapt(m, int(x[at + X_STEP]), happened)
+        nudge(m, groups + int(x[at + X_GROUP_SET]) + BIAS, change)
+        adapt(m, finals + int(x[at + X_STEP]), happened)
         x[at + X_LOGIT] = error
     nudge(m, node_set + BIAS, changes)
     nudge(m, token_set + BIAS, changes)
     for j in range(n_levels):
         level, latest = int(w[L_LEVEL + j]), int(w[L_LATEST + j])
-        base, scale, kind = int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        base, scale, kind = tables + int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
         changes = 0
         for i in range(n):
             at = i * X_COLUMNS
             entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
             change = (int(STRETCH[unsigned(m[unsigned(entry)] >> 18)]) * int(x[unsigned(at + X_LOGIT)]) + 131072) >> 18
             changes += change
-            nudge(m, int(x[at + X_GROUP_SET]) + level, change)
+            nudge(m, groups + int(x[at + X_GROUP_SET]) + level, change)
             adapt(m, entry, g[i * G_COLUMNS + G_VALUE] == value)
         nudge(m, node_set + level, changes)
         nudge(m, token_set + level, changes)

@@ -280,7 +280,7 @@ def expect(h, m, lo, hi, context, n_context):
 
 @kernel
 def heads_of(h, lo, hi, context, n_context, heads):
-    """Where the head tables hold each order's context, into `heads`; -1 where the context is too short."""
+    """Where in the head tables each order's context belongs, into `heads`; -1 where the context is too short."""
     n, n_heads = h[S_ORDERS], h[S_HEADS]
     x = owner_seed(lo, hi)
     o = 0
@@ -291,5 +291,5 @@ def heads_of(h, lo, hi, context, n_context, heads):
             break
         x = mix(x, int(context[depth]))
         if depth + 1 == h[S_ORDER0 + o]:
-            heads[o] = h[S_HEAD] + o * n_heads + ((x * n_heads) >> 32)
+            heads[o] = o * n_heads + ((x * n_heads) >> 32)
             o += 1
