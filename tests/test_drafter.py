@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import ngramspec as ns
+from ngramspec.arena import F_OFF, OFFER_ROW
+from ngramspec.kernels import drafter as kernels
 
 VOCAB = 60_000
 
@@ -233,6 +235,23 @@ def test_own_text_comes_before_frozen_text() -> None:
     cache.add_corpus(corpus("manual", [1, 2, 3, 4, 50]))
     cache.begin("r", [1, 2, 3, 4, 70, 1, 2, 3, 4])
     assert cache.draft("r", max_draft=1).tokens.tolist() == [70]
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_state_that_is_attached_knows_nothing_of_corpora(deferred) -> None:
+    cache = drafter(deferred=deferred)
+    cache.add_corpus(corpus("manual", [9, 1, 2, 3, 4, 50, 51, 52]))
+    slots = np.array([cache.begin("r", [1, 2, 3, 4])], np.int32)
+    assert cache.draft("r", max_draft=2).tokens.tolist() == [50, 51]
+    cache.accept("r", [50])
+    assert cache.draft("r", max_draft=1).tokens.tolist() == [51]
+    attached = ns.Drafter(cache.config, cache.arena.buffer.copy())
+    offers = attached.arena.section("offers", F_OFF).reshape(-1, OFFER_ROW)
+    assert (offers[:, [kernels.O_N, kernels.O_HALF + kernels.O_N]] == 0).all()
+    attached.accept_batch(slots, np.array([51, 50], np.int32), np.array([0, 2], np.int32))
+    out = ns.DraftBatch.allocate(1, 4)
+    attached.draft_batch(slots, out, max_draft=4)
+    assert set(out.row(0).tokens.tolist()) <= {1, 2, 3, 4, 50, 51}
 
 
 def test_corpora_that_do_not_fit_are_refused() -> None:

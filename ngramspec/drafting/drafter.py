@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arena import (
+    F_OFF,
     K_ROWS,
     K_TOKENS,
     NO_TEXT,
+    OFFER_ROW,
     S_EVICTED,
     S_TOKENS,
     S_TOP,
@@ -38,11 +40,13 @@ from ..kernels.evidence import (
     G_SIZE,
     G_SOURCE,
     G_VALUE,
+    KEPT_ROWS,
     N_INPUTS,
     N_LEVELS,
     N_TIERS,
     OWN,
     SHARED,
+    W_COLUMNS,
     W_CONTEXT,
     W_SIZE,
     gather,
@@ -82,6 +86,8 @@ class Drafter(SessionCache):
         self._texts = (self._requests, self._own, self._shared)
         self._frozen: tuple[NDArray[np.int64], Int32] = NO_TEXT
         self._corpora: dict[str, FrozenCorpus] = {}
+        if buffer is not None:
+            self._drop_frozen()
         self._width = 0
         self._scratch: list[tuple[Int32, Int32, Int32, Int32]] = []
         self._make_scratch(64)
@@ -92,6 +98,16 @@ class Drafter(SessionCache):
         """Headers and buffers as the kernels take them."""
         header, mem = self._frozen
         return (*self._texts, header, self._counts, self._mixer, self._offers, self._m, mem)
+
+    def _drop_frozen(self) -> None:
+        """Forget what drafts before attaching found in frozen corpora, which are not part of the state."""
+        offers = self.arena.section("offers", F_OFF).reshape(-1, OFFER_ROW)
+        for first in (0, kernels.O_HALF):
+            half = offers[:, first : first + kernels.O_HALF]
+            kinds = half[:, kernels.O_HEAD + C_CLASS // W_COLUMNS :: KEPT_ROWS][:, : kernels.N_KEPT]
+            seen = np.arange(kernels.N_KEPT) < half[:, kernels.O_N, None]
+            lost = ((kinds == FROZEN) & seen).any(axis=1)
+            half[lost, kernels.O_LENGTH], half[lost, kernels.O_N] = -1, 0
 
     def _make_scratch(self, width: int) -> None:
         self._width = max(width, kernels.MAX_SETTLE)
