@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import random
+import subprocess
 import sys
 from itertools import chain
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from ngramspec.draft import DraftBatch
 from tests.kinds import make
+from tests.sources import ROOT
 from tests.strategies import PLACEHOLDERS, VOCAB_SIZE
 
 WIDTH = 11
@@ -69,6 +72,22 @@ def scripted(name: str, n_calls: int = 400, seed: int = 1) -> dict[str, str]:
                 lengths[request_id] += len(tokens)
     cache.check_integrity()
     return {"state": cache.digest(), "drafts": drafts.hexdigest()}
+
+
+def elsewhere(name: str, **environment: str) -> dict[str, str]:
+    """The same digests from another process, with these environment variables; any warning there is an error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.scripted", name],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
 def text(rng: random.Random, n: int) -> list[int]:

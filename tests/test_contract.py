@@ -1,9 +1,5 @@
 """What every cache promises, checked for each of them."""
 
-import json
-import os
-import subprocess
-import sys
 from itertools import chain
 
 import numpy as np
@@ -18,8 +14,7 @@ from tests import strategies as some
 from tests.checks import drafts
 from tests.kinds import DRAFTING, KINDS, make
 from tests.machine import CacheMachine
-from tests.scripted import scripted
-from tests.sources import ROOT
+from tests.scripted import elsewhere, scripted
 
 pytestmark = pytest.mark.jit_off
 
@@ -207,18 +202,7 @@ def test_equal_calls_give_equal_state_in_any_process(name):
     expected = scripted(name)
     assert scripted(name) == expected
     assert scripted(name, seed=2) != expected
-    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.scripted", name],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
+    assert elsewhere(name, PYTHONHASHSEED="4711") == expected
 
 
 # Refused drafts.

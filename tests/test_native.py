@@ -1,9 +1,5 @@
 """The C core, compiled kernels and the same kernels as plain Python: one state, one draft, byte for byte."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import fields
 
 import numpy as np
@@ -19,8 +15,7 @@ from ngramspec.replay.sample import sample
 from tests.kinds import KINDS, SETTINGS, make
 from tests.machine import CacheMachine
 from tests.native.built import NATIVE, built
-from tests.scripted import scripted
-from tests.sources import ROOT
+from tests.scripted import elsewhere, scripted
 from tests.test_cases import CASES, STEPS, Runner
 from tests.twins import Twins
 
@@ -77,18 +72,7 @@ def test_long_random_runs_end_in_the_same_state(name, seed, monkeypatch):
 
 @native_caches
 def test_plain_python_ends_in_the_same_state(name, native):
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", VARIABLE: "numba"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.scripted", name],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == scripted(name)
+    assert elsewhere(name, NUMBA_DISABLE_JIT="1", **{VARIABLE: "numba"}) == scripted(name)
 
 
 class TwinMachine(CacheMachine):

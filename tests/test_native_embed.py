@@ -1,7 +1,5 @@
 """Programs in C: the example drafts as Python does, the CMake package works, sanitizers find nothing."""
 
-import os
-import shutil
 import subprocess
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 
 from ngramspec import Drafter, DrafterConfig, snapshot
 from ngramspec.cli import main
-from tests.native.built import built
+from tests.native.built import built, missing, needed
 from tests.sources import ROOT
 
 pytestmark = pytest.mark.native
@@ -131,8 +129,7 @@ def numbers(prompt, output):
 
 
 def test_the_package_is_found_by_cmake(tmp_path):
-    if shutil.which("cmake") is None:
-        pytest.skip("no cmake here")
+    needed("cmake")
     build, prefix, user = tmp_path / "build", tmp_path / "prefix", tmp_path / "user"
     ran(["cmake", "-S", NATIVE, "-B", build, f"-DCMAKE_INSTALL_PREFIX={prefix}", "-DNGRAMSPEC_EXAMPLES=ON"])
     ran(["cmake", "--build", build])
@@ -160,9 +157,8 @@ def fuzzer(tmp_path_factory):
         text=True,
         check=False,
     )
-    if done.returncode and not os.environ.get("CI"):
-        pytest.skip(f"no sanitizers here: {done.stderr[-200:]}")
-    assert done.returncode == 0, done.stderr
+    if done.returncode:
+        missing(f"no sanitizers here: {done.stderr[-2000:]}")
     return program
 
 

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -12,7 +11,7 @@ from ngramspec.arena import digest63
 from ngramspec.caches import image
 from ngramspec.kernels import evidence, hash_draft, mixer, trie_draft
 from ngramspec.native.build import FLAGS
-from tests.native.built import built
+from tests.native.built import built, needed
 from tests.native.tables import TABLES, text
 from tests.sources import ROOT
 
@@ -40,9 +39,7 @@ def core():
 
 @pytest.fixture(params=["gcc", "clang"])
 def cc(request):
-    if shutil.which(request.param) is None:
-        pytest.skip(f"no {request.param} here")
-    return request.param
+    return needed(request.param)
 
 
 def compiled(cc, arguments):
@@ -143,8 +140,7 @@ def test_it_compiles_without_a_warning(cc, tmp_path):
 
 @pytest.mark.parametrize("cxx", ["g++", "clang++"])
 def test_the_header_is_cplusplus_too(cxx, tmp_path):
-    if shutil.which(cxx) is None:
-        pytest.skip(f"no {cxx} here")
+    needed(cxx)
     source = tmp_path / "use.cpp"
     source.write_text("#include <ngramspec.h>\nint main() { return ngs_abi_version() - NGS_ABI_VERSION; }\n")
     compiled(cxx, ["-std=c++11", *STRICT[:4], f"-I{SOURCES / 'include'}", "-fsyntax-only", str(source)])
