@@ -202,15 +202,7 @@ def naive_replay(trace, cache, options):
                 end(row)
         drafts = {}
         for row, request in running.items():
-            known = [options.max_tokens] if options.max_tokens else []
-            known += [len(trace.output[row])] if trace.finish_reason[row] == "length" else []
-            drafts[row] = cache.draft(
-                str(row),
-                max_draft=options.max_draft,
-                topology=options.topology,
-                min_prob=options.min_prob,
-                remaining=min(known) - request["n"] if known else None,
-            )
+            drafts[row] = ask(cache, trace, row, request["n"], options)
         for row, draft in drafts.items():
             request = running[row]
             step = verify(draft.tokens, draft.parents, request["left"], eos_ids=request["eos"])
@@ -221,6 +213,19 @@ def naive_replay(trace, cache, options):
             if step.ended:
                 end(row)
     return counts
+
+
+def ask(cache, trace, row, n_emitted, options):
+    """A draft for a request that has emitted so much, by a drafter that knows the limits an engine would know."""
+    known = [options.max_tokens] if options.max_tokens else []
+    known += [len(trace.output[row])] if trace.finish_reason[row] == "length" else []
+    return cache.draft(
+        str(row),
+        max_draft=options.max_draft,
+        topology=options.topology,
+        min_prob=options.min_prob,
+        remaining=min(known) - n_emitted if known else None,
+    )
 
 
 def judge(counts, row, draft, step, request):

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 
 from ngramspec.replay import verify
-from tests.naive_replay import judge
+from tests.naive_replay import ask, judge
 
 
 def earlier_turns(trace, row):
@@ -112,15 +112,7 @@ def naive_serve(trace, cache, options):
         # Draft.
         drafts = {}
         for row in decoding if cache else []:
-            known = [options.max_tokens] if options.max_tokens else []
-            known += [len(trace.output[row])] if trace.finish_reason[row] == "length" else []
-            drafts[row] = cache.draft(
-                str(row),
-                max_draft=options.max_draft,
-                topology=options.topology,
-                min_prob=options.min_prob,
-                remaining=min(known) - requests[row]["n"] if known else None,
-            )
+            drafts[row] = ask(cache, trace, row, requests[row]["n"], options)
         wide = options.max_draft if options.shape == "sglang" and cache else None
         computed = sum(1 + (wide if wide is not None else len(drafts.get(row, []))) for row in decoding)
         computed += sum(piece for _, piece in chunks)
