@@ -92,7 +92,7 @@ def naive_serve(trace, cache, options):
         if not came:
             at = min(sent_at(row) for row in waiting)
             counts["idle"] += at - clock
-            clock, learning = at, 0
+            clock, learning = at, max(0, learning - (at - clock))
             continue
         # What this step is made of.
         chunks, budget = [], serving.prefill_chunk

@@ -68,6 +68,8 @@ def test_a_file_of_points_and_every_number_as_json(tmp_path, capsys):
         (["--baseline-tps", "82"], "--verify-ms: missing"),
         (["--verify-ms", "30"], "--baseline-tps: missing"),
         (["--baseline-tps", "0", "--verify-ms", "30"], "baseline_tps: got 0.0, must be a number above 0"),
+        (["--baseline-tps", "1e300", "--verify-ms", "30"], "baseline_tps: got 1e+300, must be a number above 0, from"),
+        (["--profile", "dense-8b-h100", "--kv-tokens", "1000000000000000000"], "--kv-tokens"),
         (["--baseline-tps", "82", "--verify-ms", "nan"], "verify_ms: got nan, must be a number"),
         (["--baseline-tps", "82", "--verify-ms", "30", "--profile", "dense-8b-h100"], "give one of --cost, --profile"),
         (["--baseline-tps", "82", "--verify-ms", "30", "--batch", "8"], "--batch has no effect with two numbers"),

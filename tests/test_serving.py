@@ -350,11 +350,29 @@ def test_requests_without_time_stamps_are_refused_by_name():
         ({"prefill_chunk": 0}, "prefill_chunk: got 0, allowed 1 to"),
         ({"draft_us": -1.0}, "draft_us: got -1.0"),
         ({"ingest_us": float("nan")}, "ingest_us: got nan"),
+        ({"accept_us": 1e13}, "accept_us: got 10000000000000.0, must be a number from 0 to 1e.12"),
+        ({"draft_us": 10**400}, "draft_us: got 1000"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings, message):
     with pytest.raises(ConfigError, match=message):
         Serving(**settings)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "settings", "error", "message"),
+    [
+        ([0.0, 1e18], {"arrivals": "trace"}, TraceError, "sent after 1e.18 s, allowed are 1e.08 s: time stamps are"),
+        ([0.0, 1.0], {"arrivals": "trace", "speed": 1e-12}, TraceError, "or take a larger speed"),
+        (None, {"arrivals": "poisson", "rate": 1e-10}, ConfigError, "rate: got 1e-10, the last request .* larger one"),
+        (None, {"ingest_us": 1e12}, ConfigError, "serving: the modelled clock passes"),
+    ],
+)
+def test_a_clock_that_would_overflow_is_refused(stamps, settings, error, message):
+    requests = [{"prompt": list(range(8)) * 2_000, "output": [1, 2, 3]} for _ in range(2)]
+    trace = make_trace([r if stamps is None else r | {"arrival": at} for r, at in zip(requests, stamps or (0, 0))])
+    with pytest.raises(error, match=message):
+        simulate(trace, NaiveLookup(), Options(cost=LINEAR, serving=Serving(**settings)))
 
 
 def test_a_clock_needs_step_times_and_drafting_is_charged_once():

@@ -128,6 +128,7 @@ def test_content_decides_not_the_suffix(tmp_path):
         ([1, 2], r"row 2: got \[1,2\], allowed one object"),
         ('{"prompt_ids": [1, 2', r"row 2: not JSON .*got '\{\"prompt_ids\": \[1, 2', each line"),
         ("nonsense", r"row 2: not JSON"),
+        ('{"prompt_ids": [1], "output_ids": [2], "timestamp": 1e400}', r"row 2: not JSON .*out of range"),
         ('{"sampling": ' + "[" * 100_000, r"row 2: not JSON"),
     ],
 )

@@ -228,6 +228,8 @@ def test_ray_missing_is_said(mixed, monkeypatch):
         ({"batches": [8, 1]}, "batches: got [8, 1], allowed batch sizes from 1 to 65,536, ascending"),
         ({"trials": -1}, "trials: got -1, allowed 0"),
         ({"n_workers": 0}, "n_workers: got 0, allowed 1"),
+        ({"seed": 2**32}, "seed: got 4294967296, allowed 0 to 4294967295"),
+        ({"min_gain": float("nan")}, "min_gain: got nan, allowed 0"),
         ({"held_out": 1.0}, "held_out: got 1.0, allowed between 0 and 1"),
         ({"storage": "nowhere://x"}, "storage: nowhere://x cannot be used"),
     ],

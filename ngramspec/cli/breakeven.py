@@ -26,12 +26,15 @@ def breakeven(
     verify_ms: Annotated[float | None, typer.Option(metavar="MS", help="Time of a verify step.")] = None,
     cost: CostFile = None,
     profile: Profile = None,
-    batch: Annotated[int | None, typer.Option(metavar="B", min=1, help="Running requests. Default 1.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(metavar="B", min=1, max=65_536, help="Running requests. Default 1.")
+    ] = None,
     width: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Drafted tokens a request that a step verifies. Default 11.")
+        int | None,
+        typer.Option(metavar="N", min=1, max=4096, help="Drafted tokens a request that a step verifies. Default 11."),
     ] = None,
     kv_tokens: Annotated[
-        int | None, typer.Option(metavar="TOKENS", min=0, help="Tokens of context a request. Default 1000.")
+        int | None, typer.Option(metavar="TOKENS", min=0, max=2**30, help="Tokens of context a request. Default 1000.")
     ] = None,
     accept_length: Annotated[
         float, typer.Option(metavar="L", help="Tokens emitted a verify step by the drafter in question.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import ConfigError
 
 #: Largest count in a point; beyond it float64 would round.
+LARGEST = 1e12  # of any time or rate, in its unit
 MAX_COUNT = 2**52
 
 
@@ -34,22 +35,25 @@ class Throughput(NamedTuple):
 
 def number(value: Any, name: str) -> float:
     """`value`, a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+    known = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if (
+        not known or not -sys.float_info.max <= value <= sys.float_info.max
+    ):  # ints may lie beyond; nan compares to nothing
         raise ConfigError(f"{name}: got {value!r}, must be a number")
     return float(value)
 
 
 def not_negative(value: Any, name: str) -> float:
-    """`value`, a number from 0."""
-    if number(value, name) < 0.0:
-        raise ConfigError(f"{name}: got {value!r}, must be a number from 0")
+    """`value`, a number from 0 to `LARGEST`."""
+    if not 0.0 <= number(value, name) <= LARGEST:
+        raise ConfigError(f"{name}: got {value!r}, must be a number from 0 to {LARGEST:g}")
     return float(value)
 
 
 def positive(value: Any, name: str) -> float:
-    """`value`, a number above 0."""
-    if number(value, name) <= 0.0:
-        raise ConfigError(f"{name}: got {value!r}, must be a number above 0")
+    """`value`, a number above 0, from 1 / `LARGEST` to `LARGEST`."""
+    if not 1.0 / LARGEST <= number(value, name) <= LARGEST:
+        raise ConfigError(f"{name}: got {value!r}, must be a number above 0, from {1 / LARGEST:g} to {LARGEST:g}")
     return float(value)
 
 

@@ -87,7 +87,11 @@ def _read_jsonl(path: Path, file: IO[bytes] | gzip.GzipFile, skip_bad: bool) -> 
             try:
                 rows.add(decoder.decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line))
             except msgspec.ValidationError as error:
-                fail(where, error, msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf")))
+                try:
+                    given = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
+                except msgspec.DecodeError as unreadable:  # such as a number beyond any float
+                    raise TraceError(f"{where}: not JSON ({unreadable})") from None
+                fail(where, error, given)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 text = line[:40].decode("utf-8", "replace").strip()
                 raise TraceError(f"{where}: not JSON ({error}): got {text!r}, each line must be one object") from None

@@ -21,6 +21,9 @@ from .queue import Queue, cached_prefixes
 from .settings import Serving
 from .timeline import Served, Timeline
 
+#: The clock's end, far from what 64 bits hold.
+LAST_NS = 2**62
+
 
 def serve(trace: Trace, cache: Cache, options: Options, on_progress: Callable[[int], None] | None = None) -> Counts:
     """Serve `trace` with a drafter, and once more without speculation.
@@ -114,8 +117,8 @@ def _run(
             if at is None:
                 line.end = clock
                 return line
-            # What was left to learn is learned in the meantime.
-            line.idle, clock, learning = line.idle + at - clock, at, 0
+            # What was left to learn is learned in the meantime, as far as that lasts.
+            line.idle, clock, learning = line.idle + at - clock, at, max(0, learning - (at - clock))
             continue
         chunks = _chunks(prefilling, chunk) if prefilling else []
         n = 0 if apart and chunks else engine.n
@@ -145,6 +148,11 @@ def _run(
             learning = accept
         else:
             duration = round(draft_ns * n) + forward + accept + ingest
+        if clock + duration > LAST_NS:
+            raise ConfigError(
+                f"serving: the modelled clock passes {LAST_NS / 1e9:.0e} s; step times are in milliseconds, "
+                "drafting times in microseconds"
+            )
         line.log((clock, duration, forward, n, len(chunks), n_tokens + n_prefilled, n_learned, n_ingested))
         clock += duration
         kv_tokens += n_prefilled + n_learned

@@ -6,12 +6,13 @@ import heapq
 
 import numpy as np
 
-from ...errors import TraceError
+from ...errors import ConfigError, TraceError
 from ..schedule import successors
 from ..trace import Int64, Trace
 from .settings import Serving
 
 NS_PER_S = 1_000_000_000
+LATEST_S = 1e8  # three years; the clock itself counts nanoseconds in 64 bits
 
 
 def arrivals_ns(trace: Trace, serving: Serving) -> Int64:
@@ -22,7 +23,9 @@ def arrivals_ns(trace: Trace, serving: Serving) -> Int64:
     Raises
     ------
     TraceError
-        Arrivals are to be the trace's own, and some request has no time stamp.
+        Arrivals are to be the trace's own, and some request has no time stamp, or they span more than `LATEST_S`.
+    ConfigError
+        At the given rate the last request comes after `LATEST_S`.
     """
     n = len(trace)
     if serving.arrivals == "trace":
@@ -39,6 +42,12 @@ def arrivals_ns(trace: Trace, serving: Serving) -> Int64:
         seconds = np.cumsum(-np.log1p(-uniform)) / serving.rate
     else:
         seconds = np.zeros(n)
+    latest = float(seconds.max(initial=0.0))
+    if not latest <= LATEST_S:
+        message = f"the last request would be sent after {latest:.3g} s, allowed are {LATEST_S:g} s"
+        if serving.arrivals == "trace":
+            raise TraceError(f"{trace.name}: {message}: time stamps are in seconds; or take a larger speed")
+        raise ConfigError(f"rate: got {serving.rate}, {message}: take a larger one")
     nanoseconds: Int64 = np.rint(seconds * NS_PER_S).astype(np.int64)
     return nanoseconds
 

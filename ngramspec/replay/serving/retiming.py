@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..schedule import successors
 from ..trace import Int64, Trace
@@ -34,7 +35,17 @@ def retimed(line: Timeline, trace: Trace, serving: Serving) -> Timeline:
     starts, ends = steps[:, START], steps[:, START] + steps[:, DURATION]
     waited = np.ones(len(steps), np.bool_)
     waited[1:] = starts[1:] > ends[:-1]
-    taken = _durations(steps, waited, serving)
+    draft, accept, ingest = (
+        np.rint(1000.0 * us * steps[:, column]).astype(np.int64)
+        for us, column in (
+            (serving.draft_us, DECODING),
+            (serving.accept_us, LEARNED),
+            (serving.ingest_us, INGESTED),
+        )
+    )
+    taken: Int64 = draft + steps[:, FORWARD] + accept + ingest
+    if serving.overlap:
+        taken = draft + np.maximum(steps[:, FORWARD], _unlearned(starts, waited, steps, draft, accept, ingest) + ingest)
     # A step ends at the latest of: its arrival and all times since, for every arrival that an idle server waited for.
     total = np.cumsum(taken)
     since = np.where(waited, starts - (total - taken), np.iinfo(np.int64).min // 2)
@@ -61,20 +72,18 @@ def retimed(line: Timeline, trace: Trace, serving: Serving) -> Timeline:
     return new
 
 
-def _durations(steps: Int64, waited: np.ndarray[tuple[int], np.dtype[np.bool_]], serving: Serving) -> Int64:
-    """Nanoseconds that each step takes."""
-    draft, accept, ingest = (
-        np.rint(1000.0 * us * steps[:, column]).astype(np.int64)
-        for us, column in (
-            (serving.draft_us, DECODING),
-            (serving.accept_us, LEARNED),
-            (serving.ingest_us, INGESTED),
-        )
-    )
-    taken: Int64 = draft + steps[:, FORWARD] + accept + ingest
-    if serving.overlap:
-        learning = np.zeros_like(accept)
-        learning[1:] = accept[:-1]
-        learning[waited] = 0  # learned while nothing ran
-        taken = draft + np.maximum(steps[:, FORWARD], learning + ingest)
-    return taken
+def _unlearned(
+    starts: Int64, waited: NDArray[np.bool_], steps: Int64, draft: Int64, accept: Int64, ingest: Int64
+) -> Int64:
+    """What each step still has to learn of the one before it, less what an idle time in between took."""
+    left = np.zeros_like(accept)
+    end = learning = 0
+    columns = (starts, waited, steps[:, FORWARD], draft, accept, ingest)
+    for i, (start, idle, forward, drafting, learned, read) in enumerate(
+        zip(*(c.tolist() for c in columns), strict=True)
+    ):
+        begun = max(end, start) if idle else end
+        left[i] = learning = max(0, learning - (begun - end))
+        end = begun + drafting + max(forward, learning + read)
+        learning = learned
+    return left

@@ -98,7 +98,7 @@ def tune(
     """
     from .study import Study, quiet  # Optuna takes half a second to import, which only this needs
 
-    _check(batches, trials, n_workers)
+    _check(batches, trials, n_workers, seed, min_gain)
     task = _task(trace, cost, engine, shape, held_out, seed, eos_ids)
     space = known(engine).space(task.shape).with_values(settings or {})
     with workers(task, n_workers, ray) as replay:
@@ -124,10 +124,13 @@ def tune(
     )
 
 
-def _check(batches: Sequence[int], trials: int, n_workers: int) -> None:
+def _check(batches: Sequence[int], trials: int, n_workers: int, seed: int, min_gain: float) -> None:
     if not batches or list(batches) != sorted(set(batches)) or not 1 <= batches[0] <= batches[-1] <= 65_536:
         raise ConfigError(f"batches: got {list(batches)}, allowed batch sizes from 1 to 65,536, ascending")
-    for name, value, low, high in (("trials", trials, 0, 1_000_000), ("n_workers", n_workers, 1, 1024)):
+    for name, value, low, high in (
+        ("trials", trials, 0, 1_000_000), ("n_workers", n_workers, 1, 1024), ("seed", seed, 0, 2**32 - 1),
+        ("min_gain", min_gain, 0, 1_000),
+    ):  # fmt: skip
         if not low <= value <= high:
             raise ConfigError(f"{name}: got {value}, allowed {low} to {high}")
 
