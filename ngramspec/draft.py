@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -180,6 +180,19 @@ class DraftBatch:
     n_draft: Int32  #: int32[batch]
     match_length: Int32  #: int32[batch]
     reason: Int32  #: int32[batch], `Reason`
+
+    def __post_init__(self) -> None:
+        """Check every array once: kernels write without looking."""
+        if np.ndim(self.tokens) != 2:
+            raise ConfigError(f"out.tokens: got {np.ndim(self.tokens)} dimensions, must be [batch, width]")
+        batch = self.tokens.shape[:1]
+        for item in fields(self):
+            array = getattr(self, item.name)
+            shape = batch if item.name in ("n_draft", "match_length", "reason") else self.tokens.shape
+            dtype = np.dtype(np.int8 if item.name == "sources" else np.int32)
+            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+                got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else repr(array)
+                raise ConfigError(f"out.{item.name}: got {got}, must be {dtype}{list(shape)}; use DraftBatch.allocate")
 
     @classmethod
     def allocate(cls, batch: int, width: int) -> DraftBatch:

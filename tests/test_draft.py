@@ -1,5 +1,7 @@
 """A draft's mask, links, positions and drawing, against definitions written the slow way."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -185,3 +187,19 @@ def test_topologies_are_parsed_by_name():
     for wrong in ("star", "", 1, None):
         with pytest.raises(ConfigError, match="allowed 'chain' or 'tree'"):
             Topology.parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("parents", np.zeros((2, 1), np.int32)),
+        ("sources", np.zeros((2, 4), np.int32)),
+        ("reason", np.zeros(1, np.int32)),
+        ("tokens", np.zeros(8, np.int32)),
+    ],
+)
+def test_arrays_of_a_batch_that_do_not_fit_are_refused(name, array):
+    whole = DraftBatch.allocate(2, 4)
+    arrays = {item.name: getattr(whole, item.name) for item in fields(whole)} | {name: array}
+    with pytest.raises(ConfigError, match=f"out.{name}: got .*must be"):
+        DraftBatch(**arrays)
