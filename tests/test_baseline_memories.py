@@ -87,7 +87,7 @@ def test_sglang_gives_up_what_was_used_longest_ago():
     replay(cache, "b", [], [11, 12, 13, 14, 15, 16])
     cache.check_integrity()
     assert chain(cache, "q") == []
-    with pytest.raises(ConfigError, match=r"capacity_nodes: got 4, allowed 5 or more"):
+    with pytest.raises(ConfigError, match=r"capacity_nodes: got 4, must be an integer of at least 5"):
         rule("sglang-ngram", max_trie_depth=4, capacity_nodes=4)
     cache = rule("sglang-ngram", max_trie_depth=4, capacity_nodes=5)
     replay(cache, "a", [], list(range(50)))

@@ -155,6 +155,18 @@ def test_thread_count_and_process_change_nothing() -> None:
         assert done.stdout.strip() == one.digest(), done.stderr
 
 
+def test_a_slot_that_comes_twice_gives_one_state_whatever_the_threads() -> None:
+    """It is not allowed; threads that shared its row would race."""
+    states = []
+    for n_threads in (1, 3):
+        cache = drafter(draft_threads=n_threads)
+        rows = [cache.begin(f"r{i}", [1, 2, 3, i, 1, 2]) for i in range(3)]
+        twice, out = np.array(rows * 3, np.int32), ns.DraftBatch.allocate(9, 4)
+        cache.draft_batch(twice, out, max_draft=4)
+        states.append((cache.digest(), out.tokens.tolist()))
+    assert states[0] == states[1]
+
+
 def test_deferred_learning_is_the_same_wherever_it_is_settled() -> None:
     late, early = drafter(deferred=True), drafter(deferred=True)
     assert _script(late) == _script(early, settle=True)

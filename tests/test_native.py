@@ -131,6 +131,8 @@ def test_deferred_learning_threads_and_corpora_end_in_the_same_state():
         if step in (40, 50):
             twins.remove_corpus(f"c{step // 50}")
         width = 200 if step == 30 else 11
+        if step == 33:  # not allowed; threads must not race for it
+            twins.draft_batch(slots[[0, 1, 0, 1, 2, 3]], DraftBatch.allocate(6, width), max_draft=width)
         twins.draft_batch(slots, DraftBatch.allocate(6, width), max_draft=width)
         if step % 3:
             twins.settle(slots[:4])

@@ -39,10 +39,22 @@ REFUSED = {
     "max_tokens": (lambda c: c.begin("b", [1, 2], max_tokens=-1), r"max_tokens: got -1"),
     "truncate too long": (lambda c: c.truncate("a", 6), r"n_tokens: got 6, request 'a' has 5 tokens"),
     "truncate negative": (lambda c: c.truncate("a", -1), r"n_tokens: got -1"),
+    "truncate float": (lambda c: c.truncate("a", 2.5), r"n_tokens: got 2.5, must be an integer of at least 0"),
+    "truncate bool": (lambda c: c.truncate("a", True), r"n_tokens: got True"),
+    "truncate nothing": (lambda c: c.truncate("a", None), r"n_tokens: got None"),
+    "min_prob text": (lambda c: c.draft("a", max_draft=1, min_prob="x"), r"min_prob: got 'x', allowed 0 to 1"),
+    "min_prob nothing": (lambda c: c.draft("a", max_draft=1, min_prob=None), r"min_prob: got None"),
+    "share list": (lambda c: c.begin("b", [1], share=["all"]), r"share: got \['all'\], allowed 'outputs'"),
+    "id a number": (lambda c: c.begin(5, [1]), r"request_id: got 5, must be text"),
+    "id a list": (lambda c: c.draft(["a"], max_draft=1), r"\['a'\] is not running"),
+    "tenant a number": (lambda c: c.begin("b", [1], tenant=5), r"tenant: got 5, must be text or None"),
+    "session a list": (lambda c: c.begin("b", [1], session=["s"]), r"session: got \['s'\], must be text or None"),
+    "ragged prompt": (lambda c: c.begin("b", [[1], [2, 3]]), r"prompt: must be a flat list"),
+    "empty prompt of lists": (lambda c: c.begin("b", [[]]), r"prompt: .*of 2 dimensions"),
     "prompt of floats": (lambda c: c.begin("b", [1.0]), r"prompt: must be a flat list of integer .*got float64"),
     "prompt of lists": (lambda c: c.begin("b", [[1], [2]]), r"prompt: .*of 2 dimensions"),
     "prompt of words": (lambda c: c.begin("b", "text"), r"prompt: must be a flat list"),
-    "id too large": (lambda c: c.begin("b", [1, 2**31]), rf"prompt: got token id {2**31}, allowed .* to {2**31 - 2}"),
+    "id too large": (lambda c: c.begin("b", [1, 2**31]), rf"prompt: got token id {2**31}, allowed .* to {2**31 - 1}"),
     "id too small": (lambda c: c.accept("a", [1, -(2**31) - 1]), rf"tokens: got token id {-(2**31) - 1}"),
     "slot unknown": (lambda c: drafts(c, [7]), r"slots\[0\]: no running request has slot 7"),
     "slot negative": (lambda c: drafts(c, [-1]), r"slots\[0\]: no running request has slot -1"),
@@ -92,6 +104,42 @@ def test_a_wrong_call_is_refused_by_name_and_changes_nothing(name, case):
     assert cache.digest() == before
     cache.check_integrity()
     assert cache.stats()["running_requests"] == 1
+
+
+@every_cache
+def test_names_may_be_any_text(name):
+    cache = make(name)
+    cache.begin("\ud800", [1, 2, 1], tenant="\ud800", session="\0")
+    cache.finish("\ud800")
+    cache.check_integrity()
+
+
+@every_cache
+def test_what_waits_of_a_prompt_does_not_change_with_the_callers_array(name):
+    prompt = np.array([1, 2, 3, 1, 2], np.int32)
+    one, other = make(name), make(name)
+    one.begin("a", prompt, max_tokens=0)
+    prompt[:] = 9
+    one.ingest("a")
+    other.begin("a", [1, 2, 3, 1, 2], max_tokens=0)
+    other.ingest("a")
+    assert one.digest() == other.digest()
+
+
+@every_cache
+def test_a_limit_beyond_any_output_is_no_limit(name):
+    cache = make(name)
+    cache.begin("a", [1, 2, 3, 1, 2])
+    free = cache.draft("a", max_draft=2).tokens.tolist()
+    assert cache.draft("a", max_draft=2, remaining=2**40).tokens.tolist() == free
+
+
+@drafting_caches
+def test_the_largest_id_is_a_placeholder_in_lists_and_arrays(name):
+    for prompt in ([1, 2**31 - 1, 1], np.array([1, 2**31 - 1, 1], np.int32)):
+        cache = make(name)
+        cache.begin("a", prompt)
+        assert len(cache.draft("a", max_draft=2)) == 0
 
 
 @every_cache

@@ -130,6 +130,7 @@ def test_content_decides_not_the_suffix(tmp_path):
         ("nonsense", r"row 2: not JSON"),
         ('{"prompt_ids": [1], "output_ids": [2], "timestamp": 1e400}', r"row 2: not JSON .*out of range"),
         ('{"sampling": ' + "[" * 100_000, r"row 2: not JSON"),
+        ("[" * 200_000, r"row 2: not JSON"),
     ],
 )
 def test_a_bad_row_is_named_with_file_row_and_field(tmp_path, row, message):

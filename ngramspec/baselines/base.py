@@ -17,13 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..caches.arguments import as_tokens, at_least, probability, request_named
 from ..caches.base import Int32, Share, Tokens
 from ..draft import Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.prune import prune
-from .request import NOTHING, Ask, Found, Request, Row, at_least
-
-SHARES = ("outputs", "all", "none")
+from .request import NOTHING, Ask, Found, Request, Row
 
 #: The first placeholder's number; smaller negative ones are left to the rules.
 PLACEHOLDER = -16
@@ -56,8 +55,8 @@ class Baseline:
         max_requests: int = 4096,
     ) -> None:
         for what, value in (("vocab_size", vocab_size), ("max_requests", max_requests)):
-            at_least(what, value, 1)
-        at_least("capacity_tokens", capacity_tokens, 1)
+            at_least(value, what, 1)
+        at_least(capacity_tokens, "capacity_tokens", 1)
         self.vocab_size = vocab_size
         self.eos_ids = np.array(sorted(set(eos_ids)), np.int32)
         self.capacity_tokens = capacity_tokens
@@ -113,17 +112,16 @@ class Baseline:
         share: Share = "outputs",
         max_tokens: int | None = None,
     ) -> int:
+        request_named(request_id, session, tenant, share)
         if request_id in self._requests:
             raise ConfigError(f"begin: request {request_id!r} is running already: finish it first, or use another id")
-        if share not in SHARES:
-            raise ConfigError(f"begin: share: got {share!r}, allowed {', '.join(map(repr, SHARES))}")
         if len(self._requests) == self.max_requests:
             raise CapacityError(
                 f"begin: {self.max_requests} requests are running, the most that max_requests allows: "
                 "finish one first, or raise max_requests"
             )
         slot = heapq.heappop(self._free) if self._free else len(self._slots)
-        request = Request(request_id, slot, tenant, share, self._stored(prompt))
+        request = Request(request_id, slot, tenant, share, self._stored(prompt, "prompt"))
         if slot == len(self._slots):
             self._slots.append(None)
         self._slots[slot] = request
@@ -136,7 +134,7 @@ class Baseline:
     def ingest(self, request_id: str, max_tokens: int | None = None) -> int:
         request = self._running(request_id)
         left = max(len(request.prompt) - request.text.n, 0)
-        n = left if max_tokens is None else min(at_least("max_tokens", max_tokens, 0), left)
+        n = left if max_tokens is None else min(at_least(max_tokens, "max_tokens", 0), left)
         if n:
             start = request.text.n
             request.text.append(request.prompt[start : start + n])
@@ -152,7 +150,7 @@ class Baseline:
         min_prob: float = 0.0,
         remaining: int | None = None,
     ) -> Draft:
-        out = DraftBatch.allocate(1, at_least("max_draft", max_draft, 0))
+        out = DraftBatch.allocate(1, at_least(max_draft, "max_draft", 0))
         ask = _ask(max_draft, remaining, topology, min_prob)
         self._step()
         self._fill(self._running(request_id), ask, out, 0, commit=True)
@@ -187,7 +185,7 @@ class Baseline:
     def truncate(self, request_id: str, n_tokens: int) -> None:
         request = self._running(request_id)
         n_before = request.text.n
-        if not 0 <= n_tokens <= n_before:
+        if at_least(n_tokens, "n_tokens", 0) > n_before:
             raise ConfigError(f"truncate: n_tokens: got {n_tokens}, allowed 0 to {n_before}, the tokens there are")
         request.prompt = request.prompt[:n_tokens]
         request.banned.clear()
@@ -238,7 +236,7 @@ class Baseline:
     def _running(self, request_id: str) -> Request:
         try:
             return self._requests[request_id]
-        except KeyError:
+        except (KeyError, TypeError):
             raise ConfigError(f"request {request_id!r} is not running: begin it first") from None
 
     def _at(self, slot: int) -> Request:
@@ -247,9 +245,9 @@ class Baseline:
             raise ConfigError(f"slot {slot} holds no running request: use the slot that begin returned")
         return request
 
-    def _stored(self, tokens: Tokens) -> Int32:
+    def _stored(self, tokens: Tokens, name: str) -> Int32:
         """A copy of `tokens` in which every placeholder has a negative number of its own."""
-        given = np.array(tokens, np.int64).reshape(-1)
+        given = as_tokens(tokens, name).astype(np.int64)
         odd = np.flatnonzero((given < 0) | (given >= self.vocab_size))
         given[odd] = PLACEHOLDER - (self._n_placeholders + np.arange(len(odd))) % (1 << 30)
         self._n_placeholders += len(odd)
@@ -263,7 +261,7 @@ class Baseline:
         if request.text.n < len(request.prompt):
             raise ConfigError(f"accept: request {request.request_id!r} has prompt tokens left: ingest them first")
         start = request.text.n
-        request.text.append(self._stored(tokens))
+        request.text.append(self._stored(tokens, "tokens"))
         self._extend(request, start)
         request.banned.clear()
         request.drafted = False
@@ -297,7 +295,6 @@ class Baseline:
 
 
 def _ask(max_draft: int, remaining: int | None, topology: str | Topology, min_prob: float) -> Ask:
-    if not 0.0 <= min_prob <= 1.0:
-        raise ConfigError(f"min_prob: got {min_prob}, allowed 0 to 1")
+    probability(min_prob, "min_prob")
     depth = max_draft if remaining is None else min(max_draft, remaining - 1)
     return Ask(max_draft, depth, Topology.parse(topology) is Topology.TREE, min_prob)

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from ..caches.arguments import at_least
 from ..draft import Source
 from ..kernels import ngram_mod as kernels
 from .base import Baseline
-from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
+from .request import NOTHING, Ask, Found, Request, Row, write_chain
 
 #: An output is entered when more than so many tokens of it are new.
 PIECE = 32
@@ -86,10 +87,10 @@ class NgramMod(Baseline):
         n_entries: int = 4 * 1024 * 1024,
         **common: Any,
     ) -> None:
-        self.n_match = at_least("n_match", n_match, 1)
-        self.n_min = at_least("n_min", n_min, 0)
-        self.n_max = at_least("n_max", n_max, 1)
-        self.n_entries = at_least("n_entries", n_entries, 1)
+        self.n_match = at_least(n_match, "n_match", 1)
+        self.n_min = at_least(n_min, "n_min", 0)
+        self.n_max = at_least(n_max, "n_max", 1)
+        self.n_entries = at_least(n_entries, "n_entries", 1)
         self._out = np.zeros(n_match + n_max, np.int32)
         super().__init__(**common)
 

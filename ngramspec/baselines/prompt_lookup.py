@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from .._jit import kernel
+from ..caches.arguments import at_least
 from ..caches.base import Int32
 from .base import Baseline
-from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
+from .request import NOTHING, Ask, Found, Request, Row, write_chain
 
 
 class PromptLookup(Baseline):
@@ -36,8 +37,8 @@ class PromptLookup(Baseline):
 
     def __init__(self, *, max_ngram: int = 2, num_tokens: int = 10, **common: Any) -> None:
         super().__init__(**common)
-        self.max_ngram = at_least("max_ngram", max_ngram, 1)
-        self.num_tokens = at_least("num_tokens", num_tokens, 1)
+        self.max_ngram = at_least(max_ngram, "max_ngram", 1)
+        self.num_tokens = at_least(num_tokens, "num_tokens", 1)
 
     def _propose(self, request: Request, ask: Ask, row: Row, *, commit: bool) -> Found:
         text = request.text.tokens

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..caches.base import Int32, Share
 from ..draft import ONE_Q30, Source
-from ..errors import ConfigError
 
 NO_TOKENS = np.zeros(0, np.int32)
 
@@ -95,10 +94,3 @@ def write_chain(row: Row, tokens: Int32) -> int:
     row.parents[:n] = np.arange(-1, n - 1, dtype=np.int32)
     row.path_q30[:n] = ONE_Q30
     return n
-
-
-def at_least(what: str, value: int, least: int) -> int:
-    """`value`, or `ConfigError` where it is below `least`."""
-    if value < least:
-        raise ConfigError(f"{what}: got {value}, allowed {least} or more")
-    return value

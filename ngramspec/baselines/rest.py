@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from ..caches.arguments import at_least
 from ..caches.base import Int32, Tokens
 from ..draft import ONE_Q30, Source
 from ..errors import CapacityError
 from ..kernels import suffix_array as kernels
 from .base import Baseline
-from .request import NOTHING, Ask, Found, Request, Row, at_least
+from .request import NOTHING, Ask, Found, Request, Row
 
 
 class Rest(Baseline):
@@ -55,13 +56,13 @@ class Rest(Baseline):
         max_depth: int = 10,
         **common: Any,
     ) -> None:
-        self.min_match = at_least("min_match", min_match, 1)
-        self.max_match = at_least("max_match", max_match, min_match)
-        self.max_found = at_least("max_found", max_found, 1)
-        self.num_tokens = at_least("num_tokens", num_tokens, 1)
-        self.max_depth = at_least("max_depth", max_depth, 1)
+        self.min_match = at_least(min_match, "min_match", 1)
+        self.max_match = at_least(max_match, "max_match", min_match)
+        self.max_found = at_least(max_found, "max_found", 1)
+        self.num_tokens = at_least(num_tokens, "num_tokens", 1)
+        self.max_depth = at_least(max_depth, "max_depth", 1)
         super().__init__(**common)
-        documents = [self._stored([*tokens, -1]) for tokens in corpus]
+        documents = [self._stored([*tokens, -1], "corpus") for tokens in corpus]
         self.text: Int32 = np.concatenate([np.zeros(0, np.int32), *documents])
         if len(self.text) > self.capacity_tokens:
             raise CapacityError(

@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from ..caches.arguments import at_least
 from ..caches.base import Int32
 from ..draft import ONE_Q30, Source
 from ..errors import ConfigError, SnapshotError
 from ..kernels import lru_trie as kernels
 from ..kernels.children import PARENT, TOKEN, find
 from .base import Baseline
-from .request import Ask, Found, Request, Row, at_least
+from .request import Ask, Found, Request, Row
 
 #: Nodes of a released server with default settings.
 MAX_NODES = 10_000_000
@@ -109,10 +110,10 @@ class SglangNgram(Baseline):
         index_prompts: bool = False,
         **common: Any,
     ) -> None:
-        self.width = at_least("num_draft_tokens", num_draft_tokens, 2) - 1
-        self.depth = at_least("max_trie_depth", max_trie_depth, 2)
-        self.low = at_least("min_bfs_breadth", min_bfs_breadth, 1)
-        self.high = at_least("max_bfs_breadth", max_bfs_breadth, min_bfs_breadth)
+        self.width = at_least(num_draft_tokens, "num_draft_tokens", 2) - 1
+        self.depth = at_least(max_trie_depth, "max_trie_depth", 2)
+        self.low = at_least(min_bfs_breadth, "min_bfs_breadth", 1)
+        self.high = at_least(max_bfs_breadth, "max_bfs_breadth", min_bfs_breadth)
         if match_type not in MATCH_TYPES:
             raise ConfigError(f"match_type: got {match_type!r}, allowed {', '.join(map(repr, MATCH_TYPES))}")
         self.recent = match_type == "BFS"
@@ -120,7 +121,7 @@ class SglangNgram(Baseline):
         super().__init__(**common)
         most = min(MAX_NODES, self.capacity_tokens * self.depth + 1)
         n_nodes = most if capacity_nodes is None else capacity_nodes
-        self.n_nodes = at_least("capacity_nodes", n_nodes, self.depth + 1)
+        self.n_nodes = at_least(n_nodes, "capacity_nodes", self.depth + 1)
         self._path = np.zeros(self.depth, np.int32)
         self._queue = np.zeros((self.width + 1, 2), np.int32)
         self._breadths = np.zeros(self.width + 1)

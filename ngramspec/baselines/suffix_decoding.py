@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..caches.arguments import at_least
 from ..caches.base import Int32
 from ..draft import ONE_Q30, Source
 from ..errors import ConfigError, SnapshotError
 from .base import Baseline
 from .counted_tree import CountedTree, Sequence
-from .request import Ask, Found, Request, Row, Text, at_least
+from .request import Ask, Found, Request, Row, Text
 
 
 @dataclass(eq=False, slots=True)
@@ -116,8 +117,8 @@ class SuffixDecoding(Baseline):
         max_cached_requests: int = 10_000,
         **common: Any,
     ) -> None:
-        self.depth = at_least("max_tree_depth", max_tree_depth, 1)
-        self.max_cached_requests = at_least("max_cached_requests", max_cached_requests, 0)
+        self.depth = at_least(max_tree_depth, "max_tree_depth", 1)
+        self.max_cached_requests = at_least(max_cached_requests, "max_cached_requests", 0)
         if max_spec_factor < 0:
             raise ConfigError(f"max_spec_factor: got {max_spec_factor}, allowed 0 or more")
         if not 0.0 <= min_token_prob <= 1.0:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from .._jit import kernel
+from ..caches.arguments import at_least
 from ..caches.base import Int32
 from ..errors import ConfigError
 from .base import Baseline
-from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
+from .request import NOTHING, Ask, Found, Request, Row, write_chain
 
 TIES = ("oldest", "recent")
 
@@ -39,8 +40,8 @@ class VllmNgram(Baseline):
 
     def __init__(self, *, min_n: int = 5, max_n: int = 5, tie: str = "oldest", **common: Any) -> None:
         super().__init__(**common)
-        self.min_n = at_least("min_n", min_n, 1)
-        self.max_n = at_least("max_n", max_n, min_n)
+        self.min_n = at_least(min_n, "min_n", 1)
+        self.max_n = at_least(max_n, "max_n", min_n)
         if tie not in TIES:
             raise ConfigError(f"tie: got {tie!r}, allowed {', '.join(map(repr, TIES))}")
         self.recent = tie == "recent"

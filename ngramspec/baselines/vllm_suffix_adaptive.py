@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..caches.arguments import at_least
 from ..caches.base import Int32
 from ..draft import ONE_Q30, Source
 from ..kernels import suffix_ring as kernels
 from .base import Baseline
-from .request import NOTHING, Ask, Found, Request, Row, at_least, write_chain
+from .request import NOTHING, Ask, Found, Request, Row, write_chain
 from .vllm_ngram import longest
 
 Int64 = NDArray[np.int64]
@@ -64,8 +65,8 @@ class VllmSuffixAdaptive(Baseline):
     name = "vllm-suffix-adaptive"
 
     def __init__(self, *, num_tokens: int = 24, max_depth: int = 24, **common: Any) -> None:
-        self.num_tokens = at_least("num_tokens", num_tokens, 1)
-        self.max_depth = at_least("max_depth", max_depth, 1)
+        self.num_tokens = at_least(num_tokens, "num_tokens", 1)
+        self.max_depth = at_least(max_depth, "max_depth", 1)
         self._candidates = np.zeros((kernels.N_CANDIDATES, 4), np.int64)
         self._out = np.zeros((2, num_tokens), np.int32)
         super().__init__(**common)

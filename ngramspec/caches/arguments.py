@@ -4,23 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from ..config import MAX_TOKEN_ID
 from ..draft import DraftBatch
 from ..errors import ConfigError
 from ..kernels.limits import bad_span
-from .base import Int32, Tokens
+from .base import Int32, Share, Tokens
 
 _INT32, _CONTIGUOUS = np.dtype(np.int32), (4,)
+_LOWEST, _HIGHEST = -(2**31), 2**31 - 1  # as int32 holds them; a vocabulary ends before the last
+
+
+def request_named(request_id: str, session: str | None, tenant: str | None, share: Share) -> None:
+    """What `begin` is told besides tokens: names are text, and the way to share is known.
+
+    Parameters
+    ----------
+    request_id, session, tenant, share
+        As in `Cache.begin`.
+    """
+    for value, name in ((request_id, "request_id"), (session, "session"), (tenant, "tenant")):
+        if not isinstance(value, str) and (value is not None or name == "request_id"):
+            raise ConfigError(f"{name}: got {value!r}, must be text{'' if name == 'request_id' else ' or None'}")
+    if not isinstance(share, str) or share not in get_args(Share):
+        raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
 
 
 def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
     """Token ids as a contiguous int32 array, which may be the caller's own."""
-    array = np.asarray(tokens)
-    if array.size == 0:
+    try:
+        array = np.asarray(tokens)
+    except (ValueError, TypeError, OverflowError):
+        raise ConfigError(f"{name}: must be a flat list of integer token ids, got lists of different lengths") from None
+    if array.shape == (0,):
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ConfigError(
@@ -28,9 +46,9 @@ def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
         )
     if array.dtype != np.int32:
         low, high = int(array.min()), int(array.max())
-        if low < -(2**31) or high > MAX_TOKEN_ID:
+        if low < _LOWEST or high > _HIGHEST:
             raise ConfigError(
-                f"{name}: got token id {high if high > MAX_TOKEN_ID else low}, allowed {-(2**31)} to {MAX_TOKEN_ID}"
+                f"{name}: got token id {high if high > _HIGHEST else low}, allowed {_LOWEST} to {_HIGHEST}"
             )
     return np.ascontiguousarray(array, np.int32)
 
@@ -44,7 +62,7 @@ def at_least(value: int, name: str, low: int) -> int:
 
 def probability(value: float, name: str) -> float:
     """`value`, a number from 0 to 1."""
-    if not 0.0 <= value <= 1.0:
+    if not isinstance(value, (int, float, np.integer, np.floating)) or not 0.0 <= value <= 1.0:
         raise ConfigError(f"{name}: got {value!r}, allowed 0 to 1")
     return float(value)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..config import check
 from ..draft import Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
-from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, spans
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
 from .base import Int32, Share, Tokens
 
 FREE = -1  # length of a slot that no request has
@@ -52,10 +52,9 @@ class NullCache:
         max_tokens: int | None = None,
     ) -> int:
         """Start a request; see `Cache.begin`."""
+        request_named(request_id, session, tenant, share)
         if request_id in self._slots:
             raise ConfigError(f"request_id: {request_id!r} is running; finish it first or use another id")
-        if share not in get_args(Share):
-            raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
         if len(self._slots) >= self.max_requests:
             raise CapacityError(
                 f"{len(self._slots)} requests are running, max_requests={self.max_requests}: "
@@ -92,7 +91,7 @@ class NullCache:
     ) -> Draft:
         """Draft nothing for one request; see `Cache.draft`."""
         at_least(max_draft, "max_draft", 0)
-        left = None if remaining is None else np.array([at_least(remaining, "remaining", 0)], np.int32)
+        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
         out, slot = DraftBatch.allocate(1, 0), np.array([self._slot(request_id)], np.int32)
         self.draft_batch(slot, out, max_draft=0, topology=topology, min_prob=min_prob, remaining=left)
         return out.row(0)
@@ -107,7 +106,7 @@ class NullCache:
         """Keep a count of `n_tokens`; see `Cache.truncate`."""
         slot = self._slot(request_id)
         self.ingest(request_id)
-        if not 0 <= n_tokens <= self._lengths[slot]:
+        if at_least(n_tokens, "n_tokens", 0) > self._lengths[slot]:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {self._lengths[slot]} tokens")
         self._lengths[slot] = n_tokens
 
@@ -184,7 +183,7 @@ class NullCache:
     def _slot(self, request_id: str) -> int:
         try:
             return self._slots[request_id]
-        except KeyError:
+        except (KeyError, TypeError):
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
     def _check_slots(self, slots: Int32) -> int:

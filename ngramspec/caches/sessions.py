@@ -9,7 +9,7 @@ checked token by token), so that nothing it did not know already becomes visible
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,10 @@ from ..kernels.limits import bad_slot, bad_span, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from ..native import Engine, choose
 from ..native.core import Core
-from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, spans
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
 from .base import Int32, Share, Tokens
 
+PAGE = 4096  # bytes; larger pages are touched more than once
 _SHARES = {"none": SHARE_NONE, "outputs": SHARE_OUTPUTS, "all": SHARE_ALL}
 
 
@@ -112,10 +113,9 @@ class SessionCache:
         max_tokens: int | None = None,
     ) -> int:
         """Start a request; see `Cache.begin`."""
+        request_named(request_id, session, tenant, share)
         if request_id in self._rows:
             raise ConfigError(f"request_id: {request_id!r} is running; finish it first or use another id")
-        if share not in _SHARES:
-            raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
         if len(self._rows) >= self.config.max_requests:
             raise CapacityError(
                 f"{len(self._rows)} requests are running, max_requests={self.config.max_requests}: "
@@ -124,6 +124,7 @@ class SessionCache:
         tokens = as_tokens(prompt, "prompt")
         if max_tokens is not None:
             at_least(max_tokens, "max_tokens", 0)
+            tokens = tokens.copy()  # what waits must not change with the caller's array
         tenant_key = tenant or ""
         row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
         if row < 0:
@@ -169,7 +170,7 @@ class SessionCache:
         if width > self._one.width:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)
-        left = None if remaining is None else np.array([at_least(remaining, "remaining", 0)], np.int32)
+        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
         self.draft_batch(slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left)
         return self._one.row(0)
 
@@ -183,8 +184,8 @@ class SessionCache:
         """Keep the first `n_tokens` tokens; see `Cache.truncate`."""
         row = self._row(request_id)
         self.ingest(request_id)
-        length = self._field(row, T_LENGTH)
-        if not 0 <= n_tokens <= length:
+        length, n_tokens = self._field(row, T_LENGTH), at_least(n_tokens, "n_tokens", 0)
+        if n_tokens > length:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {length} tokens")
         if self._core is not None:
             self._core.truncate(row, n_tokens)
@@ -248,6 +249,10 @@ class SessionCache:
         for table in (self._rows, self._pending, self._names, self._sessions, self._by_text):
             table.clear()
 
+    def touch(self) -> None:
+        """Have every page of the state backed by memory now, so that no later call waits for it; changes nothing."""
+        self.arena.mem[:: PAGE // 4] |= 0
+
     def stats(self) -> dict[str, int]:
         """Counters and gauges; see `Cache.stats`."""
         head = self._requests
@@ -279,7 +284,7 @@ class SessionCache:
     def _row(self, request_id: str) -> int:
         try:
             return self._rows[request_id]
-        except KeyError:
+        except (KeyError, TypeError):
             raise ConfigError(f"request_id: {request_id!r} is not running; begin it first") from None
 
     def _accept_core(self, core: Core, slots: Int32, tokens: Int32, offsets: Int32) -> None:
@@ -376,5 +381,5 @@ class SessionCache:
 
 def _key(name: str) -> tuple[int, int]:
     """64 bits of a tenant's name as two int32; the same in every process."""
-    lo, hi = np.frombuffer(hashlib.blake2b(name.encode(), digest_size=8).digest(), np.int32)
+    lo, hi = np.frombuffer(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), np.int32)
     return int(lo), int(hi)

@@ -101,7 +101,7 @@ def _check_labels(labels: dict[str, Any]) -> None:
 def _read_json(text: str, name: str) -> CostModel:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise ConfigError(f"must hold an object, got {type(content).__name__}")

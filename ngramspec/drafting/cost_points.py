@@ -60,7 +60,7 @@ def positive(value: Any, name: str) -> float:
 def count(value: Any, name: str, low: int) -> int:
     """`value`, an integer from `low`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= MAX_COUNT:
-        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+        raise ConfigError(f"{name}: got {value!r}, must be an integer from {low} to {MAX_COUNT}")
     return int(value)
 
 

@@ -165,7 +165,8 @@ class Drafter(SessionCache):
             )
 
         n, n_shards = len(slots), len(self._scratch)
-        if self._pool is None or n < 2 * n_shards:
+        # Threads may share no row; a slot that comes twice, which is not allowed, must still give one state.
+        if self._pool is None or n < 2 * n_shards or len(set(slots.tolist())) < n:
             shard(0, 0, n)
         else:
             edges = [n * k // n_shards for k in range(n_shards + 1)]

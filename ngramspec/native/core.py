@@ -150,7 +150,7 @@ class Core:
             self._take(out)
         n, slots, flags = len(slots), np.ascontiguousarray(slots), CHAIN if chain else TREE
         arrays = pointer(slots), pointer(max_draft), pointer(remaining)
-        if self._pool is None or n < 2 * len(self._shards):
+        if self._pool is None or n < 2 * len(self._shards) or len(set(slots.tolist())) < n:
             status = self._lib.ngs_draft_batch(self._here, arrays[0], n, *arrays[1:], min_q30, flags, self._at_drafts)
             self.check_slots(slots) if status == BAD_SLOT else checked(status)
             return

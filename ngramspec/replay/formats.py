@@ -89,7 +89,7 @@ def _read_jsonl(path: Path, file: IO[bytes] | gzip.GzipFile, skip_bad: bool) -> 
             except msgspec.ValidationError as error:
                 try:
                     given = msgspec.json.decode(line.removeprefix(b"\xef\xbb\xbf"))
-                except msgspec.DecodeError as unreadable:  # such as a number beyond any float
+                except (msgspec.DecodeError, RecursionError) as unreadable:  # such as a number beyond any float
                     raise TraceError(f"{where}: not JSON ({unreadable})") from None
                 fail(where, error, given)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

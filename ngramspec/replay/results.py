@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import __version__
 from ..caches.base import Cache
+from ..caches.sessions import SessionCache
 from ..drafting.cost_file import parse
 from ..errors import ConfigError, TraceError
 from ..kernels.verify import EMITTED
@@ -108,6 +109,8 @@ def run(
 
     def warm() -> Cache:
         cache = build(drafter, facts, drafter_options)
+        if isinstance(cache, SessionCache):
+            cache.touch()  # the first pass over fresh memory is slower than any later one, up to 14 times
         for earlier in warm_up:
             simulate(earlier, cache, replace(options, calibration=False, serving=None))
         return cache

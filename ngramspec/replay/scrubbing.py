@@ -49,7 +49,7 @@ def _numbers_alone(settings: Labels) -> Labels:
     for text in settings.names:
         try:
             value = _numbers(msgspec.json.decode(text))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             value = None
         kept.append(None if value is None else msgspec.json.encode(value).decode())
     return Labels.of(None if code < 0 else kept[code] for code in settings.codes.tolist())

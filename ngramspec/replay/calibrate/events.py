@@ -48,7 +48,7 @@ def events(pieces: Iterable[Piece]) -> tuple[list[Event], bool]:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     if not isinstance(data, dict):
         raise ServerError(f"got {shown(text)} in a stream of events, must be a JSON object")

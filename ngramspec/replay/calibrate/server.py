@@ -116,7 +116,7 @@ class Server:
             raise
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ServerError(f"{self.name}{path}: got {shown(text)}, must be JSON; is this the server?") from None
 
     def stream(self, path: str, body: dict[str, Any]) -> list[Piece]:

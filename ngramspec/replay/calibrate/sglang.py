@@ -59,7 +59,7 @@ class SGLang:
         for path in ("/server_info", "/get_server_info"):
             try:
                 info = json.loads(server.text(path))
-            except (Refused, ValueError):
+            except (Refused, ValueError, RecursionError):
                 continue
             if isinstance(info, dict) and "version" in info and "model_path" in info:
                 return cls(info, model)

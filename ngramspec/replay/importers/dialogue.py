@@ -131,6 +131,6 @@ def _call(call: Any, field: str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise Bad("arguments that are not JSON", field=field, got=arguments) from None
     return {**call, "function": {**function, "arguments": arguments}}

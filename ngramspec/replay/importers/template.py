@@ -119,7 +119,7 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON: {error}") from None
     return content if isinstance(content, dict) else {}
 

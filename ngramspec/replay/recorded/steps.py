@@ -120,7 +120,7 @@ def recorded_steps(trace: Trace) -> RecordedSteps:
 def _decoded(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from ...caches.arguments import at_least
 from ...drafting.cost_points import not_negative, positive
 from ...errors import ConfigError
 
@@ -12,6 +13,7 @@ Arrivals = Literal["closed", "trace", "poisson"]
 
 #: Prompt tokens that a step prefills at most, as engines on large GPUs have it by default.
 PREFILL_CHUNK = 8192
+MAX_CHUNK = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +65,19 @@ class Serving:
         if self.arrivals not in get_args(Arrivals):
             raise ConfigError(f"arrivals: got {self.arrivals!r}, allowed {', '.join(get_args(Arrivals))}")
         if (self.rate is None) == (self.arrivals == "poisson"):
-            what = "missing, arrivals 'poisson' needs it" if self.rate is None else "has no effect without 'poisson'"
-            raise ConfigError(f"rate: {what}")
+            missing, surplus = "missing, arrivals 'poisson' needs it", "has no effect without 'poisson', leave it out"
+            raise ConfigError(f"rate: {missing if self.rate is None else surplus}")
         if self.rate is not None:
             positive(self.rate, "rate")
         positive(self.speed, "speed")
         if self.speed != 1.0 and self.arrivals != "trace":
             raise ConfigError(f"speed: has no effect with arrivals {self.arrivals!r}, leave it out")
-        if self.seed < 0:
-            raise ConfigError(f"seed: got {self.seed}, allowed integers from 0")
-        if not 1 <= self.prefill_chunk <= 2**24:
-            raise ConfigError(f"prefill_chunk: got {self.prefill_chunk}, allowed 1 to {2**24} tokens")
+        at_least(self.seed, "seed", 0)
+        if not 1 <= at_least(self.prefill_chunk, "prefill_chunk", 0) <= MAX_CHUNK:
+            raise ConfigError(f"prefill_chunk: got {self.prefill_chunk}, allowed 1 to {MAX_CHUNK} tokens")
+        for name in ("prefix_cache", "overlap"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, must be True or False")
         for name in ("draft_us", "accept_us", "ingest_us"):
             not_negative(getattr(self, name), name)
 
