@@ -201,6 +201,8 @@ class SessionCache:
         serial = self._field(row, T_SERIAL)
         if session is not None:
             self._sessions[tenant, session] = (row, serial)
+            if len(self._sessions) > 4 * self.config.n_rows:  # most of their rows have been taken by others since
+                self._sessions = {k: v for k, v in self._sessions.items() if self._field(v[0], T_SERIAL) == v[1]}
         if self._core is not None:
             self._core.finish(row)
         else:
