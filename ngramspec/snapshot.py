@@ -8,9 +8,13 @@ of an output to match it (`SHARED_CONTEXT`).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from io import SEEK_END
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arena import (
     COUNT_ROW,
@@ -40,17 +44,25 @@ from .caches.image import (
     fingerprint,
     naming,
     read,
+    read_head,
     same_tokenizer,
+    unpack,
+    verify,
     write,
 )
+from .caches.mapping import within_zeros
 from .caches.sessions import SessionCache
 from .caches.untrusted import check_counts, check_mixer, check_text
+from .config import CacheConfig
 from .errors import SnapshotError
 from .kernels.counted_shared import mark_shared
 from .kernels.counts import N_ORDERS
+from .native import Engine
 
 #: Components of each cache that outlive the process.
 SHARED = {"rolling-hash": ("shared",), "ngramspec": ("shared", "counts", "mixer")}
+
+CacheT = TypeVar("CacheT", bound=SessionCache)
 
 
 def save(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = None) -> None:
@@ -76,8 +88,8 @@ def save(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     OSError
         The file could not be written; the old one is still there.
     """
-    components = _components(cache)
-    head = _head(cache, tokenizer)
+    components = _components(_kept(cache.name), cache.config)
+    head = _head(cache.name, cache.config, tokenizer)
     image = Arena(components, head.shape_digest(components))
     for component in components:
         _copy(component, cache.arena, image)
@@ -109,7 +121,7 @@ def load(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     OSError
         The file cannot be read.
     """
-    components, want = _components(cache), _head(cache, tokenizer)
+    components, want = _components(_kept(cache.name), cache.config), _head(cache.name, cache.config, tokenizer)
     with naming(path):
         running = cache.stats()["running_requests"]
         if running:
@@ -117,30 +129,76 @@ def load(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
                 f"{running} requests are running on the cache and hold places in its shared text, must be 0: "
                 "load before the first request, or finish them"
             )
-        head, buffer = read(path)
-        same_tokenizer(head, want.tokenizer)
-        for field in ("kind", "vocab_size", "eos_ids"):
-            got, allowed = getattr(head, field), getattr(want, field)
-            if got != allowed:
-                raise SnapshotError(
-                    f"{field} is {got!r}, must be {allowed!r}: load it with the settings it was saved with"
-                )
-        image = attach(head, buffer, components)
-        check_text(image, "shared", head.vocab_size)
-        if len(components) > 1:
-            check_counts(image, head.vocab_size)
-            check_mixer(image)
+        with open(path, "rb") as file:
+            image = _checked(*read(file), want, components)
     for component in components:
         _copy(component, image, cache.arena)
 
 
-def inspect(path: StrPath) -> dict[str, Any]:
-    """What a snapshot or a frozen corpus holds, checksum verified; reads the whole file.
+def map(
+    kind: type[CacheT],
+    config: CacheConfig,
+    path: StrPath,
+    *,
+    tokenizer: str | bytes | None = None,
+    engine: Engine | None = None,
+) -> CacheT:
+    """A new cache over a file's own pages, each of which is copied when it is first written to.
+
+    The same cache as an empty one after `load`, and checked as there: the checksum of the whole file, and every number
+    that a kernel would follow. What is saved is the copy: 10 million tokens are ready in about a second, and pages that
+    are only read are shared by all processes that map the file. The file never changes. Memory: pages written to, at
+    most `config.nbytes`; `reset` writes to all. The file must be left as it is while the cache is there: `save` to the
+    same path does that, it puts another file in its place. See `caches/mapping.py`.
+
+    Parameters
+    ----------
+    kind : type
+        The class, `Drafter` or `RollingHashCache`.
+    config : DrafterConfig or HashConfig
+        Its configuration, which may differ from the saved cache's as with `load`.
+    path : str or path
+        A file from `save`, which nobody else may write to.
+    tokenizer : str or bytes, optional
+        As it was saved.
+    engine : {"numba", "native"}, optional
+        As the class takes it.
+
+    Returns
+    -------
+    Drafter or RollingHashCache
+        Without requests and sessions.
+
+    Raises
+    ------
+    SnapshotError
+        The file is damaged or does not fit, others may write to it, or this system cannot map files.
+    OSError
+        The file cannot be read or mapped.
+    """
+    components, want = _components(_kept(kind.name), config), _head(kind.name, config, tokenizer)
+    with naming(path), open(path, "rb") as file:
+        image = _checked(*read(file, mapped=True), want, components)
+        fresh = Arena(config.components(), config.digest)  # for its headers: memory that nobody touches costs nothing
+        for component in components:
+            _copy_words(component, image, fresh)
+        first, start = (_first_byte(arena, components) for arena in (image, fresh))
+        buffer = within_zeros(fresh.nbytes, start, file, HEAD_NBYTES + first)
+    n_headers = 8 * WORDS * (1 + len(config.components()))
+    buffer[:n_headers] = fresh.buffer[:n_headers]
+    return kind(config, buffer, engine)
+
+
+def inspect(path: StrPath, *, verify_checksum: bool = True) -> dict[str, Any]:
+    """What a snapshot or a frozen corpus holds, by its headers; loads nothing.
 
     Parameters
     ----------
     path : str or path
         The file.
+    verify_checksum : bool
+        Read the whole file, piece by piece, and refuse it unless it is as it was written. False: read its first few
+        kilobytes only, in no time, and believe them.
 
     Returns
     -------
@@ -155,22 +213,27 @@ def inspect(path: StrPath) -> dict[str, Any]:
     OSError
         It cannot be read.
     """
-    with naming(path):
-        head, buffer = read(path)
-        headers = buffer[: len(buffer) // HEAD_NBYTES * HEAD_NBYTES].view(np.int64).reshape(-1, WORDS)
+    with naming(path), open(path, "rb") as file:
+        words = read_head(file)
+        head = unpack(words)
         names = SHARED.get(head.kind, (head.kind,))
-        if len(headers) <= len(names):
+        first = file.read(8 * WORDS * (1 + len(names)))
+        if len(first) < 8 * WORDS * (1 + len(names)):
             raise SnapshotError(f"too short for the components of {head.kind!r}: save it again")
+        if verify_checksum:
+            verify(words, chain([first], iter(partial(file.read, 1 << 20), b"")))
+        headers = np.frombuffer(first, np.int64).reshape(-1, WORDS)[1:]
+        nbytes = file.tell() if verify_checksum else file.seek(0, SEEK_END)
     return {
         "kind": head.kind,
         "name": head.name,
         "format_version": FORMAT_VERSION,
         "layout_version": LAYOUT_VERSION,
-        "nbytes": len(buffer) + HEAD_NBYTES,
+        "nbytes": nbytes,
         "tokenizer": head.tokenizer,
         "vocab_size": head.vocab_size,
         "eos_ids": list(head.eos_ids),
-        "components": {name: _describe(name, words.tolist()) for name, words in zip(names, headers[1:], strict=False)},
+        "components": {name: _describe(name, words.tolist()) for name, words in zip(names, headers, strict=True)},
     }
 
 
@@ -185,33 +248,61 @@ def _describe(name: str, words: list[int]) -> dict[str, Any]:
     return {"tokens": words[K_TOKENS], "rows": words[K_ROWS]} if name == "counts" else {}
 
 
-def _components(cache: SessionCache) -> list[Component]:
-    """Components of a cache that outlive the process, as they lie in the file: without what only steers look-ups."""
-    names = SHARED.get(cache.name)
+def _kept(name: str) -> tuple[str, ...]:
+    """Names of a cache's components that outlive the process."""
+    names = SHARED.get(name)
     if names is None:
-        reason = "counts own and shared text in one table" if cache.name == "suffix-trie" else "has no shared state"
-        raise SnapshotError(f"cache {cache.name!r} {reason}, allowed are {', '.join(SHARED)}: use one of these")
+        reason = "counts own and shared text in one table" if name == "suffix-trie" else "has no shared state"
+        raise SnapshotError(f"cache {name!r} {reason}, allowed are {', '.join(SHARED)}: use one of these")
+    return names
+
+
+def _components(names: tuple[str, ...], config: CacheConfig) -> list[Component]:
+    """These components of a cache as they lie in the file: without what only steers look-ups."""
     return [
         replace(c, words={word: value for word, value in c.words.items() if c.name != "shared" or word != S_HOPS})
-        for c in cache.config.components()
+        for c in config.components()
         if c.name in names
     ]
 
 
-def _head(cache: SessionCache, tokenizer: str | bytes | None) -> Head:
-    config = cache.config
-    return Head(cache.name, config.vocab_size, config.eos_ids, fingerprint(tokenizer))
+def _head(name: str, config: CacheConfig, tokenizer: str | bytes | None) -> Head:
+    return Head(name, config.vocab_size, config.eos_ids, fingerprint(tokenizer))
+
+
+def _checked(head: Head, buffer: NDArray[np.uint8], want: Head, components: list[Component]) -> Arena:
+    """The arena of a file, refused unless it is what was asked for and every number in it can be relied on."""
+    same_tokenizer(head, want.tokenizer)
+    for field in ("kind", "vocab_size", "eos_ids"):
+        got, allowed = getattr(head, field), getattr(want, field)
+        if got != allowed:
+            raise SnapshotError(f"{field} is {got!r}, must be {allowed!r}: load it with the settings it was saved with")
+    image = attach(head, buffer, components)
+    check_text(image, "shared", head.vocab_size)
+    if len(components) > 1:
+        check_counts(image, head.vocab_size)
+        check_mixer(image)
+    return image
+
+
+def _first_byte(arena: Arena, components: list[Component]) -> int:
+    """Where the first of these components begins; from there on they lie alike in a file and in a cache."""
+    return 4 * int(arena.header(components[0].name)[components[0].sections[0][0]])
 
 
 def _copy(component: Component, source: Arena, target: Arena) -> None:
-    """Copy one component's state; what is the same in both by construction, and offsets, stay the target's."""
-    sections = dict(component.sections)
-    kept = [*sections, S_HOPS] if component.name == "shared" else [*sections]
-    changing = np.ones(WORDS, bool)
-    changing[kept] = False
-    target.header(component.name)[changing] = source.header(component.name)[changing]
-    for word in sections:
+    """Copy one component's state."""
+    _copy_words(component, source, target)
+    for word, _ in component.sections:
         target.section(component.name, word)[:] = source.section(component.name, word)
+
+
+def _copy_words(component: Component, source: Arena, target: Arena) -> None:
+    """Copy one component's header; what is the same in both by construction, and offsets, stay the target's."""
+    sections = [word for word, _ in component.sections]
+    changing = np.ones(WORDS, bool)
+    changing[[*sections, S_HOPS] if component.name == "shared" else sections] = False
+    target.header(component.name)[changing] = source.header(component.name)[changing]
 
 
 def _drop_unshared_counts(image: Arena) -> None:

@@ -270,11 +270,12 @@ def test_a_saved_corpus_comes_back(path):
 
 
 def refused(path, text=""):
-    with pytest.raises(SnapshotError) as error:
-        FrozenCorpus.load(path)
-    assert text in str(error.value)
-    assert str(error.value).startswith(f"{path}: ")
-    assert str(error.value).count(str(path)) == 1
+    for mapped in (False, True):
+        with pytest.raises(SnapshotError) as error:
+            FrozenCorpus.load(path, mapped=mapped)
+        assert text in str(error.value)
+        assert str(error.value).startswith(f"{path}: ")
+        assert str(error.value).count(str(path)) == 1
 
 
 def test_corpora_and_caches_are_not_mixed_up(path):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ngramspec import SnapshotError
 from ngramspec.arena import (
     K_OFF,
     K_TOKENS,
@@ -212,3 +213,19 @@ def test_inspect_tells_what_a_file_holds(path):
     }
     save(cache, path)
     assert inspect(path)["tokenizer"] is None
+
+
+@saved_caches
+def test_inspect_reads_headers_alone_where_it_is_asked_to(name, path):
+    save(trained(name), path)
+    facts = inspect(path)
+    assert inspect(path, verify_checksum=False) == facts
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert inspect(path, verify_checksum=False) == facts
+    with pytest.raises(SnapshotError, match="checksum differs"):
+        inspect(path)
+    path.write_bytes(data[:-64])
+    with pytest.raises(SnapshotError, match="truncated or damaged"):
+        inspect(path, verify_checksum=False)

@@ -37,7 +37,7 @@ from ngramspec.arena import (
 from ngramspec.kernels.counts import K_CHECK, K_COUNT, K_TOTAL, K_VALUE, MAX_COUNT
 from ngramspec.snapshot import inspect, load, save
 from tests.kinds import make
-from tests.snapshots import HEAD, SAVED, refused, sealed, shared_drafts, trained, with_words
+from tests.snapshots import HEAD, SAVED, mapped, refused, sealed, shared_drafts, trained, with_words
 from tests.strategies import VOCAB_SIZE
 
 saved_caches = pytest.mark.parametrize("name", SAVED)
@@ -115,7 +115,7 @@ def test_a_tokenizer_is_a_name_or_bytes(tokenizer, path):
 @pytest.mark.parametrize(("name", "text"), [("suffix-trie", "own and shared text"), ("none", "no shared state")])
 def test_caches_without_shared_state_of_its_own_are_refused(name, text, path):
     cache = make(name)
-    for call in (save, load):
+    for call in (save, load, mapped):
         with pytest.raises(SnapshotError, match=text):
             call(cache, path)
     assert not path.exists()
@@ -296,8 +296,10 @@ def test_whatever_is_accepted_is_safe_to_use(good, changes):
     try:
         load(cache, path)
     except SnapshotError:
+        refused(cache, path)
         return
-    cache.check_integrity()
-    for tokens, *_ in shared_drafts(cache, len(changes), n_steps=2):
-        assert all(0 <= token < VOCAB_SIZE for token in tokens)
-    cache.check_integrity()
+    for each in (cache, mapped(cache, path)):
+        each.check_integrity()
+        for tokens, *_ in shared_drafts(each, len(changes), n_steps=2):
+            assert all(0 <= token < VOCAB_SIZE for token in tokens)
+        each.check_integrity()

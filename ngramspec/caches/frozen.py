@@ -228,8 +228,8 @@ class FrozenCorpus:
         write(path, Head(_KIND, self.vocab_size, (), fingerprint(tokenizer), self.name), self._arena)
 
     @classmethod
-    def load(cls, path: StrPath, *, tokenizer: str | bytes | None = None) -> Self:
-        """A corpus from a file.
+    def load(cls, path: StrPath, *, tokenizer: str | bytes | None = None, mapped: bool = False) -> Self:
+        """A corpus from a file, checksum and every number in it verified.
 
         Parameters
         ----------
@@ -237,6 +237,9 @@ class FrozenCorpus:
             A file from `save`.
         tokenizer : str or bytes, optional
             As it was saved.
+        mapped : bool
+            Use the file's own pages, which all processes that map it share, in the place of a copy. The file must be
+            left as it is while the corpus is there; one that others may write to is refused. See `snapshot.map`.
 
         Raises
         ------
@@ -247,7 +250,8 @@ class FrozenCorpus:
         """
         mark = fingerprint(tokenizer)
         with naming(path):
-            head, buffer = read(path)
+            with open(path, "rb") as file:
+                head, buffer = read(file, mapped=mapped)
             if head.kind != _KIND:
                 raise SnapshotError(f"kind is {head.kind!r}, must be {_KIND!r}: load it with snapshot.load")
             same_tokenizer(head, mark)

@@ -11,9 +11,10 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from ..arena import (
     digest63,
 )
 from ..errors import CapacityError, ConfigError, SnapshotError
+from .mapping import private_pages
 
 StrPath = str | os.PathLike[str]
 
@@ -134,7 +136,7 @@ def write(path: StrPath, head: Head, arena: Arena) -> None:
     """
     target = Path(os.path.realpath(path))
     words = _pack(head, arena.nbytes)
-    words[H_CHECKSUM : H_CHECKSUM + 4] = _checksum(words, arena.buffer)
+    words[H_CHECKSUM : H_CHECKSUM + 4] = _checksum(words, [arena.buffer.data])
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -155,20 +157,58 @@ def write(path: StrPath, head: Head, arena: Arena) -> None:
             os.close(folder)
 
 
-def read(path: StrPath) -> tuple[Head, NDArray[np.uint8]]:
+def read_head(file: BinaryIO) -> NDArray[np.int64]:
+    """The head's words, int64[64], of a file whose length is what they say; its checksum is not verified yet.
+
+    Parameters
+    ----------
+    file : binary file
+        At its start; read up to the arena.
+
+    Raises
+    ------
+    SnapshotError
+        It is no snapshot of this version, or shorter or longer than it was written.
+    """
+    words = np.zeros(WORDS, np.int64)
+    size, n_read = os.fstat(file.fileno()).st_size, file.readinto(words.data.cast("B"))  # type: ignore[attr-defined]
+    if n_read < 8 or words[H_MAGIC] != MAGIC:
+        raise SnapshotError("does not start as a snapshot does: check the path")
+    if n_read < HEAD_NBYTES:
+        raise SnapshotError(f"truncated, got {n_read} bytes of a {HEAD_NBYTES}-byte head: save it again")
+    for field, word, allowed in (
+        ("format version", H_FORMAT, FORMAT_VERSION),
+        ("layout version", H_LAYOUT, LAYOUT_VERSION),
+    ):
+        if words[word] != allowed:
+            raise SnapshotError(
+                f"{field} is {int(words[word])}, must be {allowed}: "
+                "another version of ngramspec wrote it; save it again with this one"
+            )
+    nbytes = int(words[H_NBYTES])
+    if size != HEAD_NBYTES + nbytes or nbytes % 64:
+        raise SnapshotError(
+            f"truncated or damaged, got {size} bytes, its head says {HEAD_NBYTES + nbytes}: save it again"
+        )
+    return words
+
+
+def read(file: BinaryIO, *, mapped: bool = False) -> tuple[Head, NDArray[np.uint8]]:
     """Head and arena bytes of a snapshot, as they were written.
 
     Parameters
     ----------
-    path : str or path
-        The file.
+    file : binary file
+        At its start.
+    mapped : bool
+        The file's own pages in the place of a copy; see `mapping.py` for what may be mapped.
 
     Returns
     -------
     head : Head
         What it is.
     buffer : uint8[nbytes]
-        A private copy, aligned to 8.
+        Writable and private, aligned to 8; the file never changes.
 
     Raises
     ------
@@ -177,34 +217,21 @@ def read(path: StrPath) -> tuple[Head, NDArray[np.uint8]]:
     OSError
         It cannot be read.
     """
-    words = np.zeros(WORDS, np.int64)
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        n_read = file.readinto(words.data.cast("B"))
-        if n_read < 8 or words[H_MAGIC] != MAGIC:
-            raise SnapshotError("does not start as a snapshot does: check the path")
-        if n_read < HEAD_NBYTES:
-            raise SnapshotError(f"truncated, got {n_read} bytes of a {HEAD_NBYTES}-byte head: save it again")
-        for field, word, allowed in (
-            ("format version", H_FORMAT, FORMAT_VERSION),
-            ("layout version", H_LAYOUT, LAYOUT_VERSION),
-        ):
-            if words[word] != allowed:
-                raise SnapshotError(
-                    f"{field} is {int(words[word])}, must be {allowed}: "
-                    "another version of ngramspec wrote it; save it again with this one"
-                )
-        nbytes = int(words[H_NBYTES])
-        if size != HEAD_NBYTES + nbytes or nbytes % 64:
-            raise SnapshotError(
-                f"truncated or damaged, got {size} bytes, its head says {HEAD_NBYTES + nbytes}: save it again"
-            )
-        buffer = np.zeros(nbytes // 8, np.int64).view(np.uint8)
-        if file.readinto(buffer.data) != nbytes:
+    words = read_head(file)
+    if mapped:
+        buffer = private_pages(file)[HEAD_NBYTES:]
+    else:
+        buffer = np.zeros(int(words[H_NBYTES]) // 8, np.int64).view(np.uint8)
+        if file.readinto(buffer.data) != len(buffer):  # type: ignore[attr-defined]
             raise SnapshotError("became shorter while it was read: save it again")
-    if not np.array_equal(_checksum(words, buffer), words[H_CHECKSUM : H_CHECKSUM + 4]):
+    return verify(words, [buffer.data]), buffer
+
+
+def verify(words: NDArray[np.int64], pieces: Iterable[bytes | memoryview]) -> Head:
+    """The head, once its checksum is that of itself and of what follows it, which is given in pieces."""
+    if not np.array_equal(_checksum(words, pieces), words[H_CHECKSUM : H_CHECKSUM + 4]):
         raise SnapshotError("checksum differs, some of its bytes are not as written: save it again")
-    return _unpack(words), buffer
+    return unpack(words)
 
 
 def same_tokenizer(head: Head, allowed: str | None) -> None:
@@ -250,11 +277,12 @@ def attach(head: Head, buffer: NDArray[np.uint8], components: Sequence[Component
     return Arena(components, head.shape_digest(components), buffer)
 
 
-def _checksum(words: NDArray[np.int64], buffer: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _checksum(words: NDArray[np.int64], pieces: Iterable[bytes | memoryview]) -> NDArray[np.int64]:
     blank = words.copy()
     blank[H_CHECKSUM : H_CHECKSUM + 4] = 0
     state = hashlib.blake2b(blank.tobytes(), digest_size=32)
-    state.update(buffer.data)
+    for piece in pieces:
+        state.update(piece)
     return np.frombuffer(state.digest(), np.int64)
 
 
@@ -270,7 +298,8 @@ def _pack(head: Head, nbytes: int) -> NDArray[np.int64]:
     return words
 
 
-def _unpack(words: NDArray[np.int64]) -> Head:
+def unpack(words: NDArray[np.int64]) -> Head:
+    """What the head's words say."""
     n_eos, vocab_size = int(words[H_N_EOS]), int(words[H_VOCAB])
     try:
         kind, name = (words[a:b].tobytes().rstrip(b"\0").decode() for a, b in ((H_KIND, H_EOS0), (H_NAME, H_KIND)))

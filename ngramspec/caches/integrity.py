@@ -47,10 +47,12 @@ def check_store(arena: Arena, name: str) -> None:
             "text and fill disagree",
             int(np.argmax((((text == 0) & written) | ((text != 0) & ~written)).any(1))),
         )
-    for b in range(n_blocks):
-        following = int(meta[b, M_NEXT])
-        if following and (following > n_blocks or meta[following - 1, M_PREV] != b + 1 or fill[b] != BLOCK):
-            fail("block not linked both ways, or not full before its successor", b)
+    before = np.flatnonzero(meta[:, M_NEXT])
+    following = meta[before, M_NEXT].astype(np.int64) - 1
+    known = (following >= 0) & (following < n_blocks)
+    linked = known & (meta[np.where(known, following, 0), M_PREV] == before + 1) & (fill[before] == BLOCK)
+    if not linked.all():
+        fail("block not linked both ways, or not full before its successor", int(before[np.argmin(linked)]))
     free, b = set(), int(head[S_FREE])
     while b:
         if b > n_blocks or b in free or fill[b - 1]:
