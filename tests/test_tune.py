@@ -15,10 +15,11 @@ from ngramspec.cli import tune as tune_command
 from ngramspec.cli.tune import answer, notes
 from ngramspec.drafting.cost import CostModel
 from ngramspec.drafting.profiles import profile
+from ngramspec.engines.sglang.config import SHARES, TOPOLOGIES, from_environment
 from ngramspec.errors import ConfigError, TraceError
 from ngramspec.replay import Options, run, tune, write
 from ngramspec.replay.tune import Search, Tuned
-from ngramspec.replay.tune.engines import ENGINES
+from ngramspec.replay.tune.engines import ENGINES, PLUGIN_SHARES
 from ngramspec.replay.tune.objective import Score
 from ngramspec.replay.tune.space import Setting, Space
 from tests.naive_replay import make_trace
@@ -216,7 +217,7 @@ def test_ray_missing_is_said(mixed, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"engine": "trt"}, "engine: got 'trt', allowed ngramspec, sglang, vllm"),
+        ({"engine": "trt"}, "engine: got 'trt', allowed ngramspec, ngramspec-sglang, sglang, vllm"),
         ({"settings": {"depth": [1]}}, "set: got 'depth', this engine has orders"),
         ({"settings": {"max_draft": []}}, "max_draft: got [], needs at least one value"),
         ({"settings": {"max_draft": [3, 3]}}, "max_draft: got [3, 3], needs at least one value, each once"),
@@ -302,6 +303,32 @@ def test_the_command_prints_the_answer_and_writes_every_number(mixed, tmp_path, 
     assert CostModel.from_points(found["cost"]["points"]).decode == DENSE.decode
 
 
+def test_what_to_set_is_a_file_that_the_plugin_takes(mixed, tmp_path, capsys, monkeypatch):
+    write(mixed, tmp_path / "t.jsonl")
+    config = tmp_path / "ngramspec.json"
+    arguments = [
+        str(tmp_path / "t.jsonl"), "--profile", "dense-8b-h100", "--batches", "1,64", "--trials", "1", "--workers", "1",
+        "--set", "num_draft_tokens=4,8", "--set", "max_bytes=16777216", "--set", "share=everything,nothing",
+    ]  # fmt: skip
+    assert main(["tune", *arguments, "--engine", "ngramspec-sglang", "-o", str(config)]) == 0
+    printed = capsys.readouterr().out
+    assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens " in printed
+    assert "--max-running-requests 64" in printed and "Set in the file that NGRAMSPEC_CONFIG names: {" in printed
+    monkeypatch.setenv("NGRAMSPEC_CONFIG", str(config))
+    chosen = from_environment()
+    assert chosen.max_bytes == 2**24 and chosen.share in ("everything", "nothing") and chosen.topology in TOPOLOGIES
+    assert set(PLUGIN_SHARES) == set(SHARES)
+
+
+def test_shares_of_the_plugin_are_replayed_as_what_they_mean(mixed):
+    found = {}
+    for share in PLUGIN_SHARES:
+        values = {"num_draft_tokens": 8, "topology": "auto", "max_bytes": 2**24, "share": share}
+        how = ENGINES["ngramspec-sglang"].replay(values, "sglang", DENSE, 1)
+        found[share] = run(mixed, how.drafter, how.options, drafter_options=how.drafter_options)["accept_length"]
+    assert found["tenant"] == found["all users"] > found["nothing"] and found["everything"] != found["tenant"]
+
+
 @pytest.mark.parametrize(("asked", "n"), [([], 3), (["--workers", "1"], 1)])
 def test_the_command_uses_every_core_it_may(mixed, tmp_path, monkeypatch, asked, n):
     seen = []
@@ -326,6 +353,11 @@ def test_the_command_uses_every_core_it_may(mixed, tmp_path, monkeypatch, asked,
         (["--profile", "dense-8b-h100", "--set", "max_draft=a"], "max_draft: got 'a', allowed values like 3, 5"),
         (["--profile", "dense-8b-h100", "--set", "max_draft=1", "--set", "max_draft=2"], "max_draft is given twice"),
         (["--profile", "dense-8b-h100", "--ray", "--workers", "2"], "--workers has no effect with --ray"),
+        (["--profile", "dense-8b-h100", "--engine", "vllm", "-o", "x"], "--output: vllm is told by flags"),
+        (
+            ["--profile", "dense-8b-h100", "--engine", "ngramspec-sglang", "--set", "share=all", "--workers", "1"],
+            "share: got 'all', allowed tenant, all users, everything, nothing",
+        ),
         (["--profile", "dense-8b-h100", "--batches", "x"], "--batches: got 'x'"),
     ],
 )

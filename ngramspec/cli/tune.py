@@ -24,13 +24,18 @@ from .cost import CostFile, ExposedUs, Profile, chosen_cost, source_line
 from .output import FULL, number, percent, progress, stdout, table
 from .replay import ids, load
 
+#: Engines that read a configuration.
+CONFIGURED = ("ngramspec", "ngramspec-sglang")
 HEADERS = ["batch", "verdict", "speed-up,\nheld out", "95 %", "defaults", "accept\nlength", "verified\na step"]
 
 
 def tune(
     traces: Annotated[list[Path], typer.Argument(metavar="TRACE...", help="JSONL, JSONL.gz, .npz or Parquet.")],
     name: Annotated[
-        str, typer.Option("--engine", metavar="|".join(ENGINES), help="Our drafter, or an engine's own n-gram drafts.")
+        str,
+        typer.Option(
+            "--engine", metavar="|".join(ENGINES), help="Our drafter, ours inside SGLang, or an engine's own drafts."
+        ),
     ] = "ngramspec",
     shape: Annotated[
         str | None,
@@ -62,6 +67,10 @@ def tune(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave bad rows out instead of stopping at the first.")
     ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write what to set to FILE, for NGRAMSPEC_CONFIG say."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every number to FILE.")] = None,
 ) -> None:
     """Search the best settings for recorded traffic, and judge them on sessions held out.
@@ -75,6 +84,10 @@ def tune(
     if ray and workers is not None:
         raise ConfigError("--workers has no effect with --ray, where the cluster's CPUs decide: leave it out")
     asked = chosen_settings(sets or [], name)
+    if output is not None and name not in CONFIGURED:
+        raise ConfigError(
+            f"--output: {name} is told by flags, printed below the table; allowed for {', '.join(CONFIGURED)}"
+        )
     trace = Trace.concat(load(traces, limit, skip_bad))
     with progress() as start:
         bars: dict[str, Any] = {}
@@ -102,6 +115,8 @@ def tune(
             on_progress=on_progress,
         )
     show(stdout(), found)
+    if output is not None and found.verdict != "do not enable":
+        write_json(found.advice["config"], output)
     if json is not None:
         write_json(found.describe(), json)
 
@@ -160,7 +175,8 @@ def answer(found: Tuned) -> list[str]:
     if "flags" in advice:
         lines.append(f"Set: {shlex.join(advice['flags'])}")
     if "config" in advice:
-        lines.append(f"Set: {js.dumps(advice['config'])}")
+        where = " in the file that NGRAMSPEC_CONFIG names" if "flags" in advice else ""
+        lines.append(f"Set{where}: {js.dumps(advice['config'])}")
     return lines
 
 
@@ -205,6 +221,8 @@ def notes(found: Tuned) -> list[str]:
         lines.append(f"{name} changes no draft on this trace; left at {shown(value)}")
     if retokenised := sum(part.n_retokenised for part in found.task.parts):
         lines.append(f"{retokenised} requests re-tokenised from text, which usually flatters")
+    if note := engine(found.task.engine).note:
+        lines.append(note)
     if found.batches[-1].batch > 1:
         lines.append("requests in file order, not at their recorded times")
     return lines

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...caches.base import Share
 from ...config import DrafterConfig
 from ...drafting.budget import Budget
 from ...drafting.cost import CostModel
@@ -42,6 +43,8 @@ class Engine:
         From values, shape, step times and batch size to a `Replay`.
     advice : callable
         From values, shape and batch sizes to what to set, as JSON can hold it: `config`, `flags` or both.
+    note : str
+        What to know before setting it.
     """
 
     shape: Shape
@@ -50,6 +53,7 @@ class Engine:
     allowed: Callable[[Values, Shape], bool]
     replay: Callable[[Values, Shape, CostModel, int], Replay]
     advice: Callable[[Values, Shape, tuple[int, ...]], dict[str, Any]]
+    note: str = ""
 
     def space(self, shape: Shape) -> Space:
         """All that can be set."""
@@ -99,6 +103,35 @@ def _our_advice(values: Values, shape: Shape, batches: tuple[int, ...]) -> dict[
     step["budget"]["uniform_width"] = shape == "sglang"
     kept = ("capacity_tokens", "max_requests", "orders", "max_hops", "max_match", "counted_per_token")
     return {"config": {"drafter": {name: config[name] for name in kept}, "step": step, "share": values["share"]}}
+
+
+#: What the plugin's `share` means for a trace, whose requests count as one tenant's.
+PLUGIN_SHARES: dict[str, Share] = {"tenant": "outputs", "all users": "outputs", "everything": "all", "nothing": "none"}
+PLUGIN_NOTE = (
+    "share 'tenant' counts all requests of a trace as one tenant's; in the server those with the same cache_salt or "
+    "extra_key are, and without a key nothing is shared unless share is 'all users'"
+)
+
+
+def _plugin(values: Values, shape: Shape, cost: CostModel, batch: int) -> Replay:
+    for name, allowed in (("share", tuple(PLUGIN_SHARES)), ("topology", ("auto", "chain"))):
+        if values[name] not in allowed:
+            raise ConfigError(f"{name}: got {values[name]!r}, allowed {', '.join(allowed)}")
+    options = Options(
+        max_draft=values["num_draft_tokens"] - 1,
+        topology="tree" if values["topology"] == "auto" else "chain",
+        share=PLUGIN_SHARES[values["share"]],
+        shape=shape,
+        cost=cost,
+        concurrency=batch,
+    )
+    config = DrafterConfig.with_max_bytes(values["max_bytes"], max_requests=batch)
+    return Replay("ngramspec", {"capacity_tokens": config.capacity_tokens, "deferred": True}, options)
+
+
+def _plugin_advice(values: Values, shape: Shape, batches: tuple[int, ...]) -> dict[str, Any]:
+    config = dict(values)
+    return _sglang_advice({"num_draft_tokens": config.pop("num_draft_tokens")}, shape, batches) | {"config": config}
 
 
 def _vllm(values: Values, shape: Shape, cost: CostModel, batch: int) -> Replay:
@@ -155,6 +188,20 @@ ENGINES: dict[str, Engine] = {
         ),
         replay=_ours,
         advice=_our_advice,
+    ),
+    "ngramspec-sglang": Engine(
+        shape="sglang",
+        any_shape=False,
+        settings=(
+            Setting("num_draft_tokens", (2, 4, 6, 8, 12, 16, 24, 32, 48), 12),
+            Setting("topology", ("auto", "chain"), "auto", False),
+            Setting("max_bytes", (64 * 2**20, 512 * 2**20, 2**31), 512 * 2**20),
+            Setting("share", ("tenant",), "tenant", False),
+        ),
+        allowed=lambda values, shape: True,
+        replay=_plugin,
+        advice=_plugin_advice,
+        note=PLUGIN_NOTE,
     ),
     "sglang": Engine(
         shape="sglang",
