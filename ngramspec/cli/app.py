@@ -9,10 +9,13 @@ import typer
 from .. import __version__
 from .breakeven import breakeven
 from .calibrate import calibrate
+from .corpus import build as build_corpus
+from .corpus import info as corpus_info
 from .demo import demo
 from .doctor import doctor
 from .native import build, info, prior
 from .replay import replay
+from .snapshot import inspect as inspect_snapshot
 from .trace import convert, inspect
 from .trace_import import import_
 from .trace_scrub import scrub
@@ -43,6 +46,15 @@ app.add_typer(native, name="native", epilog=example("ngramspec native build"))
 native.command(epilog=example("ngramspec native build"))(build)
 native.command(epilog=example("ngramspec native info"))(info)
 native.command(epilog=example("ngramspec native prior prior.bin"))(prior)
+corpus = typer.Typer(no_args_is_help=True, help="Make frozen corpora, read-only text that drafts may copy from.")
+app.add_typer(corpus, name="corpus", epilog=example("ngramspec corpus info docs.ngs"))
+corpus.command(
+    "build", epilog=example("ngramspec corpus build docs --glob '*.md' --tokenizer tokenizer.json -o docs.ngs")
+)(build_corpus)
+corpus.command("info", epilog=example("ngramspec corpus info docs.ngs"))(corpus_info)
+snapshot = typer.Typer(no_args_is_help=True, help="Look at what was saved of a cache.")
+app.add_typer(snapshot, name="snapshot", epilog=example("ngramspec snapshot inspect state.ngs"))
+snapshot.command("inspect", epilog=example("ngramspec snapshot inspect state.ngs"))(inspect_snapshot)
 app.add_typer(trace, name="trace", epilog=example("ngramspec trace inspect log.jsonl.gz"))
 trace.command(epilog=example("ngramspec trace inspect log.jsonl.gz"))(inspect)
 trace.command(epilog=example("ngramspec trace convert log.jsonl.gz log.npz"))(convert)
