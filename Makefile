@@ -11,9 +11,6 @@ READY := $(VENV)/.ready
 PYTEST := $(PY) -m pytest
 NATIVE := $(wildcard native/include/ngramspec.h)
 
-# A benchmark is a module with a --json option; other scripts there (recording, plotting) are run by hand.
-BENCHMARKS := $(basename $(notdir $(shell grep -ls -e '"--json"' benchmarks/*.py)))
-
 # A python that runs, is new enough and can make environments; PYTHON=... overrides the search.
 PYTHON ?= $(shell for p in $(PYTHONS); do \
 	$$p -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
@@ -22,7 +19,7 @@ help:
 	@echo 'make demo    replay the bundled trace, compare drafters; report.html shows it'
 	@echo 'make test    lint, types and tests, with compiled kernels and again without, and the C core'
 	@echo 'make test-sglang   serve a tiny model with the real SGLang on this CPU, in an environment of its own (3 GB)'
-	@echo 'make bench   measure; writes one JSON file a benchmark under .bench/'
+	@echo 'make bench   measure, the released rivals too, in an environment of its own (2.5 GB); BENCH=quick is short'
 	@echo 'make lint    ruff and mypy alone          make format   apply ruff'
 	@echo 'make clean   remove everything the commands above made'
 
@@ -77,11 +74,27 @@ format: $(READY)
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
 
-bench: $(READY)
-	@mkdir -p .bench
-	@for name in $(BENCHMARKS); do \
-	  echo "benchmarks.$$name"; \
-	  $(WITH_CACHE) $(PY) -m benchmarks.$$name --json .bench/$$name.json || exit 1; done
+# The released rivals in an environment of their own; one that cannot be installed is listed as missing in the results.
+BENCH_VENV := .venv-bench
+BENCH_PY := $(BENCH_VENV)/bin/python
+BENCH_READY := $(BENCH_VENV)/.ready
+BENCH_PIP = $(BENCH_PY) -m pip install --quiet --disable-pip-version-check
+LLAMA := llama-cpp-python==0.3.36
+LLAMA_SDIST := $(BENCH_VENV)/sdist
+
+$(BENCH_READY): benchmarks/requirements-rivals.txt benchmarks/requirements-rivals-alone.txt pyproject.toml
+	@[ -x $(BENCH_PY) ] || $(PYTHON) -m venv $(BENCH_VENV)
+	@echo 'installing ngramspec and the released rivals into $(BENCH_VENV) (2.5 GB)'
+	@$(BENCH_PIP) --editable '.[replay]'
+	@$(BENCH_PIP) --requirement benchmarks/requirements-rivals.txt || echo 'some rivals will be missing'
+	@grep -v '^#' benchmarks/requirements-rivals-alone.txt | while read one; do \
+	  $(BENCH_PIP) --no-deps $$one || echo "$$one will be missing"; done
+	@$(BENCH_PY) -m pip download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
+	  --dest $(LLAMA_SDIST) $(LLAMA) || echo "$(LLAMA) will be missing"
+	@touch $@
+
+bench: $(BENCH_READY) $(READY)
+	@$(WITH_CACHE) LLAMA_CPP_PYTHON_SDIST=$(LLAMA_SDIST) $(BENCH_PY) -m benchmarks.run $(if $(filter quick,$(BENCH)),--quick)
 
 clean:
 	rm -rf $(VENV) .venv-* .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html

@@ -20,10 +20,11 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.rivals.base import Drafted, Rival, Variant, accepted
 from ngramspec.baselines import BASELINES
 from ngramspec.baselines.base import Baseline
 from ngramspec.draft import DraftBatch
@@ -34,30 +35,6 @@ example:
   python -m venv .venv-rivals && .venv-rivals/bin/pip install -r benchmarks/requirements-rivals.txt
   .venv-rivals/bin/python -m benchmarks.parity --rule suffix-decoding --trace FILE.jsonl.gz --json out.json
 """
-
-#: (tokens, parents) of one draft; -1 is the last committed token.
-Drafted = tuple[list[int], list[int]]
-
-
-class Rival(Protocol):
-    """A released drafter behind the calls of the comparison."""
-
-    def begin(self, request: str, prompt: list[int]) -> None: ...
-
-    def draft(self, requests: list[str]) -> list[Drafted]: ...
-
-    def accept(self, requests: list[str], emitted: list[list[int]]) -> None: ...
-
-    def finish(self, request: str) -> None: ...
-
-
-class Variant(NamedTuple):
-    """One way to set a rule up."""
-
-    options: dict[str, Any]  #: of the rule
-    topology: str  #: "chain" or "tree"
-    max_draft: int  #: most tokens a draft
-    eos_ids: tuple[int, ...] = ()  #: for rules that look at them
 
 
 class Check(NamedTuple):
@@ -125,15 +102,6 @@ def paths(draft: Drafted) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
-def accepted(draft: Drafted, record: list[int]) -> int:
-    """Drafted tokens that the record goes on with."""
-    at, n = -1, 0
-    for i, (token, parent) in enumerate(zip(*draft, strict=True)):
-        if n < len(record) and parent == at and token == record[n]:
-            at, n = i, n + 1
-    return n
-
-
 def emitted(draft: Drafted, record: list[int]) -> list[int]:
     return record[: accepted(draft, record) + 1]
 
@@ -152,14 +120,17 @@ def steps(
             if len(output) < 2:
                 continue
             slot = ours.begin(name, row["prompt_ids"])
-            rival.begin(name, row["prompt_ids"])
+            prompt = np.array(row["prompt_ids"], np.int32)
+            rival.hold(name, prompt)
+            rival.ingest(name, prompt)
             ours.accept(name, output[:1])  # from prefill
-            rival.accept([name], [output[:1]])
+            rival.learn([name], [output[:1]])
+            rival.append([name], [output[:1]])
             running[name] = (slot, output[1:])
         names = list(running)
         slots = np.array([running[name][0] for name in names], np.int32)
         ours.draft_batch(slots, out, max_draft=variant.max_draft, topology=variant.topology)
-        theirs = rival.draft(names)
+        theirs = rival.read(rival.propose(names))
         new: list[list[int]] = []
         for i, name in enumerate(names):
             n = int(out.n_draft[i])
@@ -170,7 +141,8 @@ def steps(
             running[name] = (running[name][0], record[len(new[-1]) :])
         offsets = np.cumsum([0, *map(len, new)]).astype(np.int32)
         ours.accept_batch(slots, np.concatenate(new).astype(np.int32), offsets)
-        rival.accept(names, new)
+        rival.learn(names, new)
+        rival.append(names, new)
         for name in names:
             if not running[name][1]:
                 ours.finish(name)

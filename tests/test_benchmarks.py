@@ -2,18 +2,17 @@
 
 import importlib
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import ablation, replay, traces, tuning
+from benchmarks import ablation, replay, run, traces, tuning
 from ngramspec.replay import write
 from tests.figures import unnamed_in_json
 from tests.naive_replay import make_trace
-from tests.sources import PACKAGE, ROOT
+from tests.sources import PACKAGE
 
-NAMES = [path.stem for path in sorted((ROOT / "benchmarks").glob("*.py")) if '"--json"' in path.read_text()]
+NAMES = run.modules()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,8 +97,3 @@ def test_a_verdict_is_told_for_each_category_and_for_batches_that_it_can_fill(sm
     found = tuning.verdicts(parts[0][1])
     assert "1" in found and "32" not in found and found["repeats"]["in_earlier_outputs"] > 0
     assert "batch 1: " in tuning.line("a", found)
-
-
-def test_every_module_that_the_makefile_runs_is_a_benchmark():
-    assert {"accuracy", "ablation", "parity", "replay", "steps", "tuning"} <= set(NAMES)
-    assert "grep -ls -e '\"--json\"' benchmarks/*.py" in Path(ROOT / "Makefile").read_text()

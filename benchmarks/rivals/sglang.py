@@ -1,7 +1,7 @@
 """SGLang's own n-gram corpus in C++, called as its `NGRAMWorker` calls it.
 
 The corpus is built from the installed wheel by tvm-ffi; stand-in packages keep the rest of SGLang, which needs a GPU
-build, from being imported.
+build, from being imported. The worker's copies to the GPU and its index kernels are left out.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi.cpp
 
-from benchmarks.parity import Drafted, Variant
+from benchmarks.rivals.base import Drafted, Variant
 
 PACKAGES = (
     "sglang",
@@ -33,7 +35,8 @@ PACKAGES = (
 @functools.cache
 def corpus_class() -> Any:
     spec = importlib.util.find_spec("sglang")
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'sglang'")
     root = Path(spec.origin).parent
     for name in PACKAGES:
         package = ModuleType(name)
@@ -43,9 +46,9 @@ def corpus_class() -> Any:
     utils = ModuleType("sglang.kernels.jit.utils")
     utils.cache_once = functools.cache  # type: ignore[attr-defined]
     utils.load_jit = lambda name, cpp_files, **_: tvm_ffi.cpp.load(  # type: ignore[attr-defined]
-        f"parity_{name}",
+        f"rival_{name}",
         cpp_files=[str(sources / "csrc" / file) for file in cpp_files],
-        extra_cflags=["-std=c++20", "-O2"],
+        extra_cflags=["-std=c++20", "-O3"],
         extra_include_paths=[str(sources / "include"), str(sources / "csrc")],
     )
     sys.modules[utils.__name__] = utils
@@ -68,21 +71,56 @@ class Ngram:
             capacity=options.get("capacity_nodes", 2_000_000),
         )
         self.index_prompts = options.get("index_prompts", False)
-        self.texts: dict[str, list[int]] = {}
-        self.drafted: list[list[int]] = []
+        self.prompts: dict[str, array[int]] = {}
+        self.outputs: dict[str, array[int]] = {}
+        self.stepped = False  # a first token comes from prefill, after which nothing is inserted
 
     # Ids go in one higher: the corpus pads with 0, which is a token.
 
-    def begin(self, request: str, prompt: list[int]) -> None:
-        self.texts[request] = [token + 1 for token in prompt]
-        if self.index_prompts:
-            self.corpus.batch_put([self.texts[request]])
+    def hold(self, request: str, prompt: np.ndarray) -> None:
+        self.prompts[request] = array("q", (prompt + 1).tolist())
+        self.outputs[request] = array("q")
 
-    def draft(self, requests: list[str]) -> list[Drafted]:
+    def append(self, requests: list[str], emitted: list[list[int]]) -> None:
+        self.stepped = False
+        for request, tokens in zip(requests, emitted, strict=True):
+            self.outputs[request].extend(token + 1 for token in tokens)
+
+    def ingest(self, request: str, prompt: Sequence[int]) -> None:
+        if self.index_prompts:
+            self.corpus.batch_put([self.prompts[request].tolist()])
+
+    def _windows(self, requests: list[str]) -> list[list[int]]:
+        """The last `depth` tokens of each request, put together as the worker does."""
+        depth, windows = self.depth, []
+        for request in requests:
+            prompt, output = list(self.prompts[request][-depth:]), list(self.outputs[request][-depth:])
+            windows.append(output if len(output) >= depth else prompt[len(output) - depth :] + output)
+        return windows
+
+    def propose(self, requests: list[str]) -> tuple[Any, Any]:
+        lengths = [len(self.prompts[request]) + len(self.outputs[request]) for request in requests]
         self.corpus.synchronize()
-        self.drafted = [self.texts[request][-self.depth :] for request in requests]
-        lengths = [len(self.texts[request]) for request in requests]
-        tokens, mask = self.corpus.batch_get(requests, self.drafted, lengths)
+        tokens, mask = self.corpus.batch_get(requests, self._windows(requests), lengths)
+        self.stepped = True
+        return tokens, mask
+
+    def learn(self, requests: list[str], emitted: list[list[int]]) -> None:
+        if self.stepped:  # the windows that were drafted from are inserted
+            self.corpus.batch_put(self._windows(requests))
+            self.corpus.synchronize()  # else the next draft would wait for it: the work is counted here
+
+    def fill(self, tokens: np.ndarray) -> None:
+        """Insert a whole finished output; step by step its windows would come to the same nodes."""
+        self.corpus.batch_put([(tokens + 1).tolist()])
+        self.corpus.synchronize()
+
+    def finish(self, request: str) -> None:
+        self.corpus.erase_match_state([request])
+        del self.prompts[request], self.outputs[request]
+
+    def read(self, proposed: tuple[Any, Any]) -> list[Drafted]:
+        tokens, mask = proposed
         rows = np.asarray(tokens).reshape(-1, self.width)
         masks = np.asarray(mask).reshape(-1, self.width, self.width)
         return [self.tree(*one) for one in zip(rows, masks, strict=True)]
@@ -92,14 +130,3 @@ class Ngram:
         n = 1 + int(np.count_nonzero(tokens[1:]))
         parents = [int(np.flatnonzero(mask[i, :i])[-1]) - 1 for i in range(1, n)]
         return (tokens[1:n] - 1).tolist(), parents
-
-    def accept(self, requests: list[str], emitted: list[list[int]]) -> None:
-        if self.drafted:  # a decode step: the windows that were drafted from are inserted
-            self.corpus.batch_put(self.drafted)
-            self.drafted = []
-        for request, tokens in zip(requests, emitted, strict=True):
-            self.texts[request] += [token + 1 for token in tokens]
-
-    def finish(self, request: str) -> None:
-        self.corpus.erase_match_state([request])
-        del self.texts[request]

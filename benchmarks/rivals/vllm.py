@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from benchmarks.parity import Drafted, Variant
+from benchmarks.rivals.base import Drafted, Variant, chain
 
-MAX_MODEL_LEN = 32_768
+MAX_MODEL_LEN = 262_144
 MAX_REQUESTS = 64
 
 
@@ -20,7 +20,8 @@ MAX_REQUESTS = 64
 def proposer_class() -> type:
     """The class `NgramProposer`; a stand-in serves the one name it imports from the rest of vLLM."""
     spec = importlib.util.find_spec("vllm")
-    assert spec is not None and spec.origin is not None
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'vllm'")
     config = ModuleType("vllm.config")
     config.VllmConfig = object  # type: ignore[attr-defined]
     sys.modules["vllm"] = ModuleType("vllm")
@@ -50,24 +51,39 @@ class Ngram:
             )
         )
         self.k = variant.max_draft
-        self.texts: dict[str, list[int]] = {}
+        # The engine's matrix of ids: a request keeps its row while it runs.
+        self.tokens = np.zeros((MAX_REQUESTS, MAX_MODEL_LEN), np.int32)
+        self.lengths = np.zeros(MAX_REQUESTS, np.int32)
+        self.sampled: list[list[int]] = [[] for _ in range(MAX_REQUESTS)]  # empty: nothing is drafted for the row
+        self.rows: dict[str, int] = {}
 
-    def begin(self, request: str, prompt: list[int]) -> None:
-        self.texts[request] = list(prompt)
+    def hold(self, request: str, prompt: np.ndarray) -> None:
+        row = self.rows[request] = min(set(range(MAX_REQUESTS)) - set(self.rows.values()))
+        self.tokens[row, : len(prompt)] = prompt
+        self.lengths[row] = len(prompt)
 
-    def draft(self, requests: list[str]) -> list[Drafted]:
-        texts = [self.texts[request] for request in requests]
-        lengths = np.array([len(text) for text in texts], np.int32)
-        padded = np.zeros((len(texts), max(lengths)), np.int32)
-        for i, text in enumerate(texts):
-            padded[i, : len(text)] = text
-        sampled = [[text[-1]] for text in texts]
-        drafts = self.proposer.propose(self.k, sampled, lengths, padded)
-        return [(draft, list(range(-1, len(draft) - 1))) for draft in drafts]
-
-    def accept(self, requests: list[str], emitted: list[list[int]]) -> None:
+    def append(self, requests: list[str], emitted: list[list[int]]) -> None:
         for request, tokens in zip(requests, emitted, strict=True):
-            self.texts[request] += tokens
+            row = self.rows[request]
+            n = self.lengths[row]
+            self.tokens[row, n : n + len(tokens)] = tokens
+            self.lengths[row] = n + len(tokens)
+            self.sampled[row] = tokens
+
+    def ingest(self, request: str, prompt: np.ndarray) -> None:
+        """Nothing is kept besides the text."""
+
+    def propose(self, requests: list[str]) -> tuple[list[str], list[list[int]]]:
+        n = 1 + max(self.rows.values())
+        return requests, self.proposer.propose(self.k, self.sampled[:n], self.lengths[:n], self.tokens[:n])
+
+    def learn(self, requests: list[str], emitted: list[list[int]]) -> None:
+        """Nothing is kept besides the text."""
 
     def finish(self, request: str) -> None:
-        del self.texts[request]
+        row = self.rows.pop(request)
+        self.lengths[row], self.sampled[row] = 0, []
+
+    def read(self, proposed: tuple[list[str], list[list[int]]]) -> list[Drafted]:
+        requests, drafts = proposed
+        return [chain(drafts[self.rows[request]]) for request in requests]
