@@ -181,6 +181,14 @@ class HashConfig(CacheConfig):
         Tokens compared backward to tell longer matches from shorter ones. Cost: about 1 ns each.
     shared_percent : int
         Share of `capacity_tokens` for outputs that other requests may see.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> ns.HashConfig(capacity_tokens=1_000_000, vocab_size=128_256).nbytes  # known before anything is allocated
+    41329792
+    >>> ns.HashConfig.with_max_bytes(64 * 2**20, vocab_size=128_256).capacity_tokens
+    1628736
     """
 
     orders: tuple[int, ...] = (1, 2, 4, 8)
@@ -241,6 +249,12 @@ class TrieConfig(CacheConfig):
         Followers of a context that a draft looks at, the most recent ones. Cost: about 10 ns each.
     max_nodes : int, optional
         Hard limit; leaves make room beyond it. None: 4 a token of capacity. Cost: 44 bytes each.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> ns.TrieConfig(capacity_tokens=100_000, vocab_size=128_256, depth=6, max_nodes=200_000).nbytes
+    9711680
     """
 
     depth: int = 8
@@ -300,6 +314,19 @@ class DrafterConfig(HashConfig):
         Learn from a step, and let others see it, only once the next draft has been handed out (`Drafter.settle`).
     draft_threads : int
         Threads that look up one batch; drafts are the same for any number. Cost: scratch of 60 kB each.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> config = ns.DrafterConfig.with_max_bytes(64 * 2**20, vocab_size=128_256, eos_ids=(128_001,))
+    >>> config.capacity_tokens
+    1077952
+    >>> ns.DrafterConfig.from_dict(config.to_dict()) == config
+    True
+    >>> ns.DrafterConfig(max_match=100)
+    Traceback (most recent call last):
+        ...
+    ngramspec.errors.ConfigError: max_match: got 100, allowed integers from 1 to 64
     """
 
     max_hops: int = 8

@@ -82,6 +82,23 @@ class Draft:
         Tokens of context that the longest match behind this draft agrees on (capped).
     reason : Reason
         `DRAFTED`, or why the draft is empty.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> cache = ns.RollingHashCache(ns.HashConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> slot = cache.begin("r1", [1, 2, 9, 1, 3, 8, 1])
+    >>> draft = cache.draft("r1", max_draft=4)
+    >>> draft.tokens, draft.parents
+    (array([3, 2, 8, 9], dtype=int32), array([-1, -1,  0,  1], dtype=int32))
+    >>> draft.mask().astype(int)  # what each row, the last committed token first, attends to
+    array([[1, 0, 0, 0, 0],
+           [1, 1, 0, 0, 0],
+           [1, 0, 1, 0, 0],
+           [1, 1, 0, 1, 0],
+           [1, 0, 1, 0, 1]])
+    >>> draft.links().next_sibling
+    array([-1,  2, -1, -1, -1], dtype=int32)
     """
 
     tokens: Int32
@@ -171,6 +188,19 @@ class DraftBatch:
 
     Row i of every array belongs to `slots[i]`. Entries at and beyond `n_draft[i]` are undefined: length is explicit,
     never a padding token.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ngramspec as ns
+    >>> cache = ns.RollingHashCache(ns.HashConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> slots = np.array([cache.begin(f"r{i}", [7, 8, i, 7, 8]) for i in range(2)], np.int32)
+    >>> drafts = ns.DraftBatch.allocate(batch=2, width=4)
+    >>> cache.draft_batch(slots, drafts, max_draft=4)  # one compiled call a step
+    >>> drafts.n_draft
+    array([4, 4], dtype=int32)
+    >>> drafts.row(1).tokens
+    array([1, 7, 8, 1], dtype=int32)
     """
 
     tokens: Int32  #: int32[batch, width]

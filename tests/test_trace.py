@@ -315,3 +315,25 @@ def test_inspection_of_a_trace_without_decode_steps():
     assert [kind for kind, _ in remarks(facts)].count("problem") == 1
     assert ("ok", "suits replay") not in remarks(facts)
     assert facts["placeholders"] == 1
+
+
+def test_a_trace_of_requests_at_hand_is_what_was_given():
+    arrays = [np.array([1, 2], np.int32), [3]]
+    trace = Trace.of(arrays, [[4, 0], [5]], session=["s", None], turn=[0, -1], arrival=[0.5, 1.0], eos_ids=(0,))
+    assert trace.prompt[0].tolist() == [1, 2] and trace.output[1].tolist() == [5] and trace.name == "made"
+    assert trace.session.tolist() == ["s", None] and trace.arrival.tolist() == [0.5, 1.0] and trace.eos_ids == (0,)
+    assert trace.finish_reason.tolist() == [None, None] and len(Trace.of([], [])) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"outputs": [[1]]}, "outputs: got 1 values, need 2, one a prompt"),
+        ({"turn": [1]}, "turn: got 1 values"),
+        ({"session": []}, "session: got 0 values"),
+        ({"outputs": [[1], [-1]]}, "output: got ids from -1 to 1, allowed 0"),
+    ],
+)
+def test_requests_that_do_not_fit_together_are_refused(settings, message):
+    with pytest.raises(TraceError, match=message):
+        Trace.of(**{"prompts": [[1], [2]], "outputs": [[1], [2]]} | settings)

@@ -61,6 +61,16 @@ class FrozenCorpus:
         Of the store, as kernels take it.
     mem : int32[nbytes / 4]
         The whole arena, as kernels take it: writable, so that compiled code takes it for the same type as a cache's.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> corpus = ns.FrozenCorpus.build("manual", [[7, 8, 9, 5], [1, 2, 3, 4]], vocab_size=1000)
+    >>> drafter = ns.Drafter(ns.DrafterConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> drafter.add_corpus(corpus)
+    >>> slot = drafter.begin("r1", [0, 1, 2])
+    >>> drafter.draft("r1", max_draft=2).tokens
+    array([3, 4], dtype=int32)
     """
 
     def __init__(self, name: str, arena: Arena, vocab_size: int) -> None:

@@ -27,6 +27,14 @@ class NullCache:
     ----------
     max_requests : int
         Running requests; `begin` raises `CapacityError` beyond it. Cost: nothing until they run.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> cache = ns.NullCache()
+    >>> slot = cache.begin("r1", [1, 2, 1])
+    >>> cache.draft("r1", max_draft=8).reason.name
+    'DISABLED'
     """
 
     name: ClassVar[str] = "none"

@@ -30,6 +30,16 @@ class RollingHashCache(SessionCache):
         A state to attach to; None starts empty.
     engine : {"numba", "native"}, optional
         What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> cache = ns.RollingHashCache(ns.HashConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> slot = cache.begin("r1", [7, 8, 9, 5, 7, 8])
+    >>> print(cache.draft("r1", max_draft=3, topology="chain"))
+    └─ 9  0.317
+       └─ 5  0.128
+          └─ 7  0.059
     """
 
     name: ClassVar[str] = "rolling-hash"

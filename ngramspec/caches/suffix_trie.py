@@ -49,6 +49,14 @@ class SuffixTrieCache(SessionCache):
         A state to attach to; None starts empty.
     engine : {"numba", "native"}, optional
         What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> cache = ns.SuffixTrieCache(ns.TrieConfig(capacity_tokens=20_000, vocab_size=1000))
+    >>> slot = cache.begin("r1", [1, 2, 1, 2, 1, 3, 1])
+    >>> cache.draft("r1", max_draft=2).tokens  # 2 followed 1 twice, 3 once
+    array([2, 3], dtype=int32)
     """
 
     name: ClassVar[str] = "suffix-trie"

@@ -66,6 +66,20 @@ class Budget:
     ------
     ConfigError
         A setting is missing, not allowed, or would have no effect.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ngramspec as ns
+    >>> from ngramspec.replay import Budget, CostModel
+    >>> drafter = ns.Drafter(ns.DrafterConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> slots = np.array([drafter.begin("r1", [7, 8, 9, 5, 7, 8]), drafter.begin("r2", [1, 2, 3])], np.int32)
+    >>> drafts = ns.DraftBatch.allocate(batch=2, width=11)
+    >>> drafter.draft_batch(slots, drafts, max_draft=11)
+    >>> budget = Budget(mode="cost", cost=CostModel.from_linear(base_ms=7.1, per_token_ms=0.5))
+    >>> plan = budget.apply(drafts, n_rows=2)
+    >>> drafts.n_draft, plan.n_tokens
+    (array([3, 0], dtype=int32), 5)
     """
 
     mode: str = "fixed"

@@ -59,6 +59,15 @@ class CostModel:
     ------
     ConfigError
         A point, the captured sizes or a label is not allowed.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import CostModel
+    >>> model = CostModel.from_two(baseline_tps=82, verify_ms=30)
+    >>> round(model.breakeven_accept_length(), 2)  # tokens a step that speculation needs to pay
+    2.46
+    >>> CostModel.from_linear(base_ms=7.1, per_token_ms=0.021).step_ms(n_tokens=32 * 4, batch=32)
+    9.788
     """
 
     decode: tuple[Point, ...]

@@ -69,6 +69,17 @@ class Drafter(SessionCache):
         A state to attach to; None starts empty.
     engine : {"numba", "native"}, optional
         What runs it; None: `NGRAMSPEC_ENGINE`, or numba. State and drafts are the same.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> drafter = ns.Drafter(ns.DrafterConfig(capacity_tokens=100_000, vocab_size=1000))
+    >>> drafter.begin("r1", [7, 8, 9, 5, 7, 8])
+    0
+    >>> drafter.draft("r1", max_draft=2).tokens
+    array([9, 5], dtype=int32)
+    >>> drafter.accept("r1", [9, 6])  # one draft token was right, then the model went on with 6
+    >>> drafter.finish("r1")
     """
 
     name: ClassVar[str] = "ngramspec"

@@ -41,6 +41,12 @@ class Facts:
         Sessions and ended requests worth remembering.
     capacity_tokens : int
         Tokens of text to keep.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import Facts, Trace
+    >>> Facts.of([Trace.of([[1, 2]], [[3, 0]], eos_ids=[0])], eos_ids=None, concurrency=8).vocab_size
+    256
     """
 
     vocab_size: int
@@ -181,6 +187,14 @@ def build(name: str, facts: Facts, drafter_options: Mapping[str, Any] | None = N
     ------
     ConfigError
         An unknown name or option, naming those there are, or a value that is not allowed.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import DRAFTERS, Facts, build
+    >>> "suffix-decoding" in DRAFTERS
+    True
+    >>> build("prompt-lookup", Facts(vocab_size=1000), {"max_ngram": 3}).name
+    'prompt-lookup'
     """
     if name not in DRAFTERS:
         raise ConfigError(f"drafter: got {name!r}, allowed {', '.join(DRAFTERS)}")

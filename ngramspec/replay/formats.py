@@ -55,6 +55,14 @@ def read(path: str | os.PathLike[str], *, skip_bad: bool = False) -> Trace:
     ------
     TraceError
         The file cannot be read, a row is bad (file, row, field, what was got, what is allowed), or there are none.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import read
+    >>> read("nowhere.jsonl")
+    Traceback (most recent call last):
+        ...
+    ngramspec.errors.TraceError: nowhere.jsonl: cannot be read: No such file or directory
     """
     path = Path(path)
     try:
@@ -174,6 +182,16 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
     ------
     TraceError
         Another suffix, or the folder cannot be written to.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ngramspec.replay import Trace, read, write
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> write(Trace.of(prompts=[[1, 2]], outputs=[[3]]), f"{folder.name}/made.jsonl.gz")
+    >>> read(f"{folder.name}/made.jsonl.gz").output[0].tolist()
+    [3]
+    >>> folder.cleanup()
     """
     name = Path(path).name
     writer = next((write for suffix, write in _WRITERS.items() if name.endswith(suffix)), None)

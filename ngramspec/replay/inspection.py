@@ -21,6 +21,13 @@ def inspect(trace: Trace) -> dict[str, Any]:
 
     `repeats` estimates how much of the outputs an n-gram drafter could find: the share of output 4-grams that also
     stand in the row's own prompt, or in an earlier row's output. It is a look at the text, not an accept length.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import Trace, inspect
+    >>> facts = inspect(Trace.of(prompts=[[1, 2, 3, 4, 5]], outputs=[[1, 2, 3, 4, 5]]))
+    >>> facts["requests"], facts["output_tokens"], facts["repeats"]
+    (1, 5, {'in_own_prompt': 1.0, 'in_earlier_outputs': 0.0})
     """
     outputs = trace.output.lengths
     ids = [part.tokens for part in (trace.prompt, trace.output) if len(part.tokens)]

@@ -56,6 +56,16 @@ class Options:
     ------
     ConfigError
         A value is outside what is allowed.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import Options
+    >>> Options(max_draft=3, topology="chain", concurrency=32).describe()["shape"]
+    'ideal'
+    >>> Options(shape="vllm")
+    Traceback (most recent call last):
+        ...
+    ngramspec.errors.ConfigError: topology: got 'tree', but shape 'vllm' verifies chains only; take 'chain'
     """
 
     max_draft: int = 11

@@ -27,7 +27,7 @@ from .serving import latency
 from .serving.settings import Serving
 from .serving.timeline import Served
 from .simulator import simulate
-from .trace import Labels, Ragged, Trace
+from .trace import Trace
 
 SCHEMA = "ngramspec.replay/1"
 
@@ -85,6 +85,15 @@ def run(
         An unknown drafter or a setting outside what is allowed.
     TraceError
         The warm-up holds requests of the trace.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import Options, Trace, run
+    >>> text = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+    >>> trace = Trace.of(prompts=[[0] + text], outputs=[text])
+    >>> found = run(trace, "ngramspec", Options(max_draft=7))
+    >>> found["steps"], found["emitted_tokens"], found["accept_length"]
+    (2, 11, 5.5)
     """
     if drafter == RECORDED:
         return as_read(summary(trace, drafter, *replay_recorded(trace, options, seed, on_progress)))
@@ -202,23 +211,8 @@ def compile_kernels(
     drafter, facts, options, drafter_options
         Of the replay that follows.
     """
-    prompts = [[1, 2, 3, 1, 2, 3, 1, 2], [4, 5, 4, 5, 4]]
-    n = len(prompts)
-    none = Labels(np.full(n, -1, np.int32))
-    trace = Trace(
-        name="warm-up",
-        ids=("0", "1"),
-        prompt=Ragged.of(prompts),
-        output=Ragged.of([[3, 1, 2, 3, 1, 2, 7], [5, 4, 5, 4]]),
-        session=Labels.of(["0", "0"]),
-        turn=np.arange(n, dtype=np.int32),
-        arrival=np.full(n, np.nan),
-        finish_reason=none,
-        category=none,
-        eos=Ragged.of([[]] * n),
-        sampling=none,
-        spec=none,
-    )
+    prompts, outputs = [[1, 2, 3, 1, 2, 3, 1, 2], [4, 5, 4, 5, 4]], [[3, 1, 2, 3, 1, 2, 7], [5, 4, 5, 4]]
+    trace = Trace.of(prompts, outputs, name="warm-up", session=["0", "0"], turn=[0, 1])
     small = replace(facts, vocab_size=max(facts.vocab_size, 8), max_sessions=8, eos_ids=())
     simulate(trace, build(drafter, small, drafter_options), replace(options, eos_ids=None, serving=None))
 

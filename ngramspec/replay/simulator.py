@@ -44,6 +44,15 @@ def simulate(trace: Trace, cache: Cache, options: Options, on_progress: Callable
     -------
     Counts
         The same for the same inputs, times apart.
+
+    Examples
+    --------
+    >>> import ngramspec as ns
+    >>> from ngramspec.replay import Options, Trace, simulate
+    >>> cache = ns.RollingHashCache(ns.HashConfig(capacity_tokens=100_000, vocab_size=100))
+    >>> trace = Trace.of(prompts=[[7, 8, 9, 1, 7]], outputs=[[8, 9, 1, 7, 8]])
+    >>> simulate(trace, cache, Options(max_draft=3)).per_row.tolist()  # steps, emitted, accepted, drafted, ...
+    [[1, 4, 3, 3, 1, 0, 4]]
     """
     if options.serving is not None:
         return serve(trace, cache, options, on_progress)

@@ -145,6 +145,13 @@ class Trace:
         Bad rows left out by a reader.
     skipped : tuple of str
         Why, for the first of them.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import Trace
+    >>> trace = Trace.of(prompts=[[1, 2, 3], [1, 2]], outputs=[[4, 5, 0], [4, 0]], eos_ids=[0])
+    >>> len(trace), trace.output[1].tolist(), trace.eos_ids
+    (2, [4, 0], (0,))
     """
 
     name: str
@@ -168,6 +175,59 @@ class Trace:
             object.__setattr__(self, "retokenised", Labels(np.full(len(self), -1, np.int32)))
         _freeze(self, "turn", "arrival")
         _check(self)
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Sequence[Sequence[int] | Int32],
+        outputs: Sequence[Sequence[int] | Int32],
+        *,
+        name: str = "made",
+        session: Sequence[str | None] | None = None,
+        turn: Sequence[int] | None = None,
+        arrival: Sequence[float] | None = None,
+        finish_reason: Sequence[str | None] | None = None,
+        category: Sequence[str | None] | None = None,
+        eos_ids: Sequence[int] = (),
+    ) -> Trace:
+        """A trace of requests at hand, a prompt and an output each; what is left out counts as not recorded.
+
+        Parameters
+        ----------
+        prompts, outputs : sequence of sequences of int
+            Token ids, one of each a request.
+        name : str
+            For reports.
+        session, turn, arrival, finish_reason, category : sequence, optional
+            As the attributes, one value a request.
+        eos_ids : sequence of int
+            Ids that end every output.
+
+        Raises
+        ------
+        TraceError
+            Something has another number of requests, or an id is not allowed.
+        """
+        n = len(prompts)
+        for what, given in (("outputs", outputs), ("session", session), ("turn", turn), ("arrival", arrival),
+                            ("finish_reason", finish_reason), ("category", category)):  # fmt: skip
+            if given is not None and len(given) != n:
+                raise TraceError(f"{what}: got {len(given)} values, need {n}, one a prompt")
+        none = [None] * n
+        return cls(
+            name=name,
+            ids=tuple(map(str, range(n))),
+            prompt=Ragged.of(prompts),
+            output=Ragged.of(outputs),
+            session=Labels.of(session or none),
+            turn=np.full(n, -1, np.int32) if turn is None else np.array(turn, np.int32),
+            arrival=np.full(n, np.nan) if arrival is None else np.array(arrival, np.float64),
+            finish_reason=Labels.of(finish_reason or none),
+            category=Labels.of(category or none),
+            eos=Ragged.of([eos_ids] * n),
+            sampling=Labels.of(none),
+            spec=Labels.of(none),
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -52,6 +52,12 @@ def verify(
     -------
     Verified
         Accepted path, emitted tokens, and whether the output ended.
+
+    Examples
+    --------
+    >>> from ngramspec.replay import verify
+    >>> verify(tokens=[5, 6, 7], parents=[-1, 0, -1], continuation=[5, 9, 9])
+    Verified(accepted=[0], emitted=[5, 9], ended=False)
     """
     left = end_of(continuation, eos_ids, max_tokens)
     accepted: list[int] = []

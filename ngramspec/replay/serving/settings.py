@@ -48,6 +48,16 @@ class Serving:
     ------
     ConfigError
         A value is outside what is allowed, missing, or would have no effect.
+
+    Examples
+    --------
+    >>> from ngramspec.drafting.profiles import profile
+    >>> from ngramspec.replay import Options, Serving, Trace, run
+    >>> trace = Trace.of(prompts=[[1, 2, 3, 1, 2]] * 4, outputs=[[3, 1, 2, 3, 1, 2]] * 4)
+    >>> serving = Serving(arrivals="poisson", rate=50.0)
+    >>> options = Options(cost=profile("dense-8b-h100"), serving=serving, concurrency=8)
+    >>> round(run(trace, "ngramspec", options)["serving"]["speculating"]["ttft_ms"]["p50"], 1)
+    8.1
     """
 
     arrivals: Arrivals = "closed"

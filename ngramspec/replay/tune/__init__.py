@@ -95,6 +95,17 @@ def tune(
         A setting is unknown, not allowed, or has no effect on this trace although it was asked to be varied.
     TraceError
         The trace is too small to be split, or holds nothing to draft for.
+
+    Examples
+    --------
+    >>> from ngramspec.drafting.profiles import profile
+    >>> from ngramspec.replay import Trace, tune
+    >>> text = [[i % 7, i % 11, i % 13, i % 7, i % 11] * 4 for i in range(40)]
+    >>> trace = Trace.of(prompts=[t[:6] for t in text], outputs=[t[6:] for t in text])
+    >>> few = {"num_draft_tokens": [4, 8], "max_bytes": [2**24]}
+    >>> found = tune(trace, profile("dense-8b-h100"), engine="ngramspec-sglang", batches=[1], settings=few, trials=2)
+    >>> found.verdict, found.advice["config"]["topology"]
+    ('enable', 'chain')
     """
     from .study import Study, quiet  # Optuna takes half a second to import, which only this needs
 
