@@ -28,7 +28,7 @@ def plots(results: dict[str, Any]) -> dict[str, str]:
 
     def lines(entries: dict[float, dict[str, Any]], part: str) -> list[Line]:
         rows = {one: [(x, e[one][part]) for x, e in entries.items() if part in e.get(one, {})] for one in DRAFTERS}
-        return [Line(one, row, one == OURS) for one, row in rows.items() if row]
+        return [Line(one, row, one == OURS, i) for i, (one, row) in enumerate(rows.items()) if row]
 
     if "cost" in results:
         batches = results["cost"]["batches"]
@@ -42,7 +42,8 @@ def plots(results: dict[str, Any]) -> dict[str, str]:
         draw("cached", ("tokens cached", list(by_cached)), "µs of CPU a request-step", lines(by_cached, "whole_us"))
     if "frontier" in results:
         curves = results["frontier"]["traces"]["sample"]["curves"]
-        shown = [Line(one, [p for p in map(tuple, hull) if p[0] <= 30], one == OURS) for one, hull in curves.items()]
+        seen = {one: [(x, y) for x, y in hull if x <= 30] for one, hull in curves.items()}
+        shown = [Line(one, row, one == OURS, i) for i, (one, row) in enumerate(seen.items())]
         found["frontier"] = chart(
             PLOTS["frontier"],
             Axis("drafted tokens a step", [0, 5, 10, 15, 20, 25, 30]),

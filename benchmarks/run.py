@@ -16,9 +16,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-#: What --quick means to modules without such an option of their own.
+#: What --quick means to modules that do not name such an option themselves.
 QUICK = {
     "parity": ["--max-steps", "300"],
+    "contexts": ["--quick"],  # its options are those of `cost`
     "steps": ["--runs", "1"],
     "accuracy": ["--limit", "20"],
     "replay": ["--limit", "20", "--tokens", "200000"],

@@ -20,6 +20,7 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     ours: bool = False
+    colour: int = 0  #: which one, the same for the same name on all charts; beyond the colours there are, dashed
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,12 @@ class Axis:
 
 
 def short(value: float) -> str:
-    """A tick's number: 1k, 10M."""
+    """A tick's number: 1k, 10M, 1,024."""
+    if value >= 1000 and value % 1000:
+        return f"{value:,g}"
     for unit, size in (("M", 1_000_000), ("k", 1000)):
         if value >= size:
-            return f"{value / size:.3g}{unit}"
+            return f"{value / size:g}{unit}"
     return f"{value:g}"
 
 
@@ -80,8 +83,8 @@ def chart(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
         parts.append(f'<path d="M{place:g} {TOP + high}v5" stroke="{GREY}"/>')
         parts.append(text((place, TOP + high + 20), short(tick), f' text-anchor="middle" fill="{GREY}"'))
     for i, line in enumerate(lines):
-        colour, width = COLOURS[i % len(COLOURS)], 3 if line.ours else 1.5
-        dashes = ' stroke-dasharray="5 3"' if i >= len(COLOURS) else ""
+        colour, width = COLOURS[line.colour % len(COLOURS)], 3 if line.ours else 1.5
+        dashes = ' stroke-dasharray="5 3"' if line.colour >= len(COLOURS) else ""
         places = [at(point) for point in line.points]
         path = "L".join(f"{px:g} {py:g}" for px, py in places)
         parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>')

@@ -184,7 +184,7 @@ def test_a_chart_holds_every_point_within_its_frame():
     )
     assert drawn.count("<circle") == 4 and "b &lt;c&gt;" in drawn
     assert svg.decades([0.5, 900.0]) == [0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
-    assert [svg.short(v) for v in (0.5, 20, 131_072, 10_000_000)] == ["0.5", "20", "131k", "10M"]
+    assert [svg.short(v) for v in (0.5, 20, 131_072, 10_000_000)] == ["0.5", "20", "131,072", "10M"]
 
 
 def test_the_runner_knows_every_benchmark_and_its_short_form():
