@@ -33,12 +33,9 @@ $(READY): pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# The sources' own compile cache (tests/numba_cache.py): an edited kernel can never meet stale machine code.
-WITH_CACHE = NUMBA_CACHE_DIR=$$($(PY) -m tests.numba_cache)
-
 demo: $(READY)
 	@mkdir -p .demo
-	@$(WITH_CACHE) $(PY) -m ngramspec demo --json .demo/replay.json --report report.html
+	@$(PY) -m ngramspec demo --json .demo/replay.json --report report.html
 
 test: lint
 	$(PYTEST) -n 2 --dist worksteal -m 'not native'
@@ -48,6 +45,7 @@ ifneq ($(NATIVE),)
 	$(PYTEST) -n 2 --dist worksteal -m native
 endif
 
+# Environments with another numba keep what it compiled for themselves: it would take turns with ours in one folder.
 # SGLang has no CPU build: its wheel without dependencies, what of those runs on a CPU, and tests/sglang/stand_in.
 SGLANG_VENV := .venv-sglang
 SGLANG_PY := $(SGLANG_VENV)/bin/python
@@ -63,7 +61,7 @@ $(SGLANG_READY): tests/sglang/requirements.txt pyproject.toml
 	@touch $@
 
 test-sglang: $(SGLANG_READY)
-	SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=tests/sglang/stand_in $(SGLANG_PY) -m pytest tests/sglang
+	NUMBA_CACHE_DIR=$(CURDIR)/$(SGLANG_VENV)/numba SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=tests/sglang/stand_in $(SGLANG_PY) -m pytest tests/sglang
 
 lint: $(READY)
 	$(BIN)/ruff check --quiet --output-format concise .
@@ -94,8 +92,8 @@ $(BENCH_READY): benchmarks/requirements-rivals.txt benchmarks/requirements-rival
 	@touch $@
 
 bench: $(BENCH_READY) $(READY)
-	@$(WITH_CACHE) LLAMA_CPP_PYTHON_SDIST=$(LLAMA_SDIST) $(BENCH_PY) -m benchmarks.run $(if $(filter quick,$(BENCH)),--quick)
+	@NUMBA_CACHE_DIR=$(CURDIR)/$(BENCH_VENV)/numba LLAMA_CPP_PYTHON_SDIST=$(LLAMA_SDIST) $(BENCH_PY) -m benchmarks.run $(if $(filter quick,$(BENCH)),--quick)
 
 clean:
-	rm -rf $(VENV) .venv-* .bench .demo .hypothesis .mypy_cache .numba_cache .pytest_cache .ruff_cache build dist report.html
+	rm -rf $(VENV) .venv-* .bench .demo .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist report.html
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

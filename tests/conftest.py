@@ -1,4 +1,4 @@
-"""What holds for every test: a compile cache that fits the sources, and deterministic Hypothesis profiles."""
+"""What holds for every test: deterministic Hypothesis profiles, and examples that do not depend on the order."""
 
 import contextlib
 import importlib
@@ -7,11 +7,6 @@ import os
 import pkgutil
 
 from hypothesis import HealthCheck, settings
-
-from tests.numba_cache import folder
-
-# numba reads this once, when the package first imports it: nothing above may import ngramspec.
-os.environ["NUMBA_CACHE_DIR"] = str(folder())
 
 # tests/sglang runs where sglang is installed (`make test-sglang`).
 collect_ignore = [] if importlib.util.find_spec("sglang") else ["sglang"]
