@@ -122,7 +122,7 @@ def present(wanted: list[str] | None = None) -> tuple[dict[str, str], dict[str, 
         try:
             found[name] = version(name)
             build(name)
-        except (ImportError, OSError, RuntimeError) as error:
+        except Exception as error:  # whatever keeps a stranger's package from being built here
             found.pop(name, None)
             missing[name] = f"{type(error).__name__}: {error}"
     return found, missing

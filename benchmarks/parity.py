@@ -1,7 +1,7 @@
 """Compare each rival rule with the released package it describes, draft by draft, on recorded traces.
 
-Needs the packages of `benchmarks/requirements-rivals.txt` in an environment of its own; a rule whose package is missing
-is listed as such. Without `--trace` the bundled sample is replayed.
+Needs the environment that `make bench` makes; a rule whose package is missing is listed with the reason. Without
+`--trace` the bundled sample is replayed.
 
 Requests run `--concurrency` at a time, in the order of the file, and advance by what the record says of each draft. Two
 drafts are equal when they hold the same paths; the order of siblings, which decides nothing, is left out.
@@ -32,8 +32,9 @@ from ngramspec.draft import DraftBatch
 SAMPLE = Path(__file__).parent.parent / "ngramspec" / "data" / "sample.jsonl.gz"
 EXAMPLE = """\
 example:
-  python -m venv .venv-rivals && .venv-rivals/bin/pip install -r benchmarks/requirements-rivals.txt
-  .venv-rivals/bin/python -m benchmarks.parity --rule suffix-decoding --trace FILE.jsonl.gz --json out.json
+  make bench BENCH=quick
+  export LLAMA_CPP_PYTHON_SDIST=.venv-bench/sdist
+  .venv-bench/bin/python -m benchmarks.parity --rule suffix-decoding --trace FILE.jsonl.gz --json out.json
 """
 
 
@@ -196,13 +197,16 @@ def main() -> None:
     parser.add_argument("--show", type=int, default=3, help="print so many differing drafts")
     parser.add_argument("--json", type=Path, help="write the counts there")
     args = parser.parse_args()
-    results = []
+    results: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
     for rule, trace in itertools.product(args.rule or list(CHECKS), args.trace or [SAMPLE]):
         check = CHECKS[rule]
         try:
             version = version_of(check)
-        except ImportError as error:
-            print(f"{rule}: not compared, {error}: see benchmarks/requirements-rivals.txt")
+            load(check.rival)(check.variants[0])
+        except Exception as error:  # whatever keeps a stranger's package from being built here
+            missing[rule] = f"{type(error).__name__}: {error}"
+            print(f"{rule}: not compared, {missing[rule]}")
             continue
         rows = read(trace, args.rows)
         for variant, concurrency in itertools.product(check.variants, args.concurrency):
@@ -216,6 +220,7 @@ def main() -> None:
             "date": datetime.date.today().isoformat(),
             "python": platform.python_version(),
             "numpy": np.__version__,
+            "missing": missing,
             "results": results,
         }
         args.json.write_text(json.dumps(document, indent=1) + "\n")

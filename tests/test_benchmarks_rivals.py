@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import drafters, expected, frontier, page, plots, run, serve, svg, targets, workloads
 from benchmarks.rivals.base import Variant, accepted, chain
+from ngramspec.replay.sample import sample
 from tests.naive_replay import make_trace
 from tests.sources import ROOT
 
@@ -111,6 +112,14 @@ def test_every_recorded_cost_is_checked_against_an_expectation():
     for name in ("cost", "contexts", "cached"):
         recorded = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
         assert recorded["unchecked"] == [], name
+
+
+def test_what_is_published_is_of_the_present_drafts():
+    workload = next(w for w in workloads.batches("sample", sample("test"), (32,)))
+    recorded = json.loads(expected.FILE.read_text())[workload.digest]["accepted"]
+    for name in ("ngramspec", "rolling-hash", "suffix-trie"):
+        found = serve.serve(drafters.build(name), workload).n_accepted
+        assert found == recorded[name], f"{name} drafts otherwise now: record the benchmarks anew (--record)"
 
 
 def test_a_rival_that_is_not_installed_is_missing_with_its_reason(monkeypatch):
