@@ -180,3 +180,25 @@ def test_the_core_finds_nothing_wrong_with_states_of_either_engine(name):
         else:
             cache.begin(request_id, rng.integers(0, 8, 40).tolist(), share=("all", "outputs", "none")[step % 3])
         core.check()
+
+
+@native_caches
+def test_arrays_may_be_passed_again_with_other_content_with_gaps_or_read_only(name):
+    """The core asks only once where an array lies; what is in it counts at every call."""
+    kind, twin = KINDS[name], make(name)
+    cache = kind.attach(twin.config, None, "native")
+    for each in (cache, twin):
+        for i in range(3):
+            each.begin(f"r{i}", [i, 1, 2, 3, i, 1, 2])
+    wide, slots, most = np.zeros(4, np.int32), np.zeros(2, np.int32), np.zeros(2, np.int32)
+    for pair in ((0, 1), (2, 0), (1, 2), (2, 1)):
+        wide[::2], slots[:], most[:] = pair, pair, (3, pair[0])
+        for passed in (slots, wide[::2]):
+            outs = [DraftBatch.allocate(2, 4) for _ in range(2)]
+            tokens, offsets = np.array([*pair, 3], np.int32), np.array([0, 2, 3], np.int32)
+            tokens.flags.writeable = offsets.flags.writeable = pair[0] == 2
+            for each, out in zip((cache, twin), outs, strict=True):
+                each.draft_batch(passed, out, max_draft=most)
+                each.accept_batch(passed, tokens, offsets)
+            assert [outs[0].row(i).tokens.tolist() for i in (0, 1)] == [outs[1].row(i).tokens.tolist() for i in (0, 1)]
+            assert cache.digest() == twin.digest()

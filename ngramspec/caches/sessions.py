@@ -291,7 +291,9 @@ class SessionCache:
 
     def _accept_core(self, core: Core, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """One call where numba takes three: the core looks at slots and spans itself, before anything changes."""
-        tokens, offsets = spans(tokens, offsets, len(slots), lambda *_: -1)
+        tokens, offsets = as_int32(tokens, "tokens"), as_int32(offsets, "offsets")
+        if len(offsets) <= len(slots):
+            spans(tokens, offsets, len(slots), core.bad_span)  # says so
         try:
             core.accept(slots, tokens, offsets)
         except ConfigError:

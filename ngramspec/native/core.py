@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import addressof, c_char, memmove, sizeof
+from ctypes import addressof, c_char, c_int64, c_void_p, memmove, sizeof
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,26 @@ def native_config(config: CacheConfig) -> Config:
 
 _bytes_of: Callable[[Any], Any] = (c_char * 0).from_buffer
 
+#: Numbers of tokens as C takes them, those of most steps ready-made.
+_LENGTHS = [c_int64(n) for n in range(256)]
+
+
+class _Last:
+    """Where the array lies that was passed last: engines pass the same one again, and asking is slow."""
+
+    __slots__ = ("address", "array")
+
+    def __init__(self) -> None:
+        self.array: Int32 | None = None
+        self.address = c_void_p()
+
+    def of(self, array: Int32) -> c_void_p:
+        """Address of an array, which is kept so that its memory is no other array's; a copy's where it has gaps."""
+        if array is not self.array:
+            self.array = np.ascontiguousarray(array)
+            self.address = c_void_p(pointer(self.array))
+        return self.address
+
 
 class Core:
     """One cache's state in the hands of the C core.
@@ -66,6 +86,10 @@ class Core:
         self._width = 64
         self._cache = Cache()
         self._here = addressof(self._cache)
+        self._this = c_void_p(self._here)
+        # The two calls of every step take ready-made arguments: half the time of letting ctypes convert them.
+        self._draft_batch, self._accept_batch = self._lib["ngs_draft_batch"], self._lib["ngs_accept_batch"]
+        self._slots, self._most, self._left = _Last(), _Last(), _Last()
         self._scratch = self._new_scratch()
         checked(
             self._lib.ngs_attach(
@@ -74,7 +98,7 @@ class Core:
             )
         )  # fmt: skip
         self._drafts = Drafts(struct_size=sizeof(Drafts))
-        self._at_drafts = addressof(self._drafts)
+        self._at_drafts = c_void_p(addressof(self._drafts))
         self._out: DraftBatch | None = None
         self._n_threads = config.draft_threads if isinstance(config, DrafterConfig) else 1
         self._pool = ThreadPoolExecutor(self._n_threads) if self._n_threads > 1 else None
@@ -148,17 +172,18 @@ class Core:
         """
         if out is not self._out:
             self._take(out)
-        n, slots, flags = len(slots), np.ascontiguousarray(slots), CHAIN if chain else TREE
-        arrays = pointer(slots), pointer(max_draft), pointer(remaining)
+        n, flags = len(slots), CHAIN if chain else TREE
+        arrays = self._slots.of(slots), self._most.of(max_draft), self._left.of(remaining)
         if self._pool is None or n < 2 * len(self._shards) or len(set(slots.tolist())) < n:
-            status = self._lib.ngs_draft_batch(self._here, arrays[0], n, *arrays[1:], min_q30, flags, self._at_drafts)
-            self.check_slots(slots) if status == BAD_SLOT else checked(status)
+            status = self._draft_batch(self._this, arrays[0], n, arrays[1], arrays[2], min_q30, flags, self._at_drafts)
+            if status:
+                self.check_slots(slots) if status == BAD_SLOT else checked(status)
             return
         self.check_slots(slots)
         edges = [n * k // len(self._shards) for k in range(len(self._shards) + 1)]
 
         def run(shard: tuple[Cache, Int32], first: int, last: int) -> int:
-            there = (array + 4 * first for array in arrays)
+            there = ((array.value or 0) + 4 * first for array in arrays)
             drafts = self._drafts.from_row(first)
             return self._lib.ngs_draft_batch(  # type: ignore[no-any-return]
                 addressof(shard[0]), next(there), last - first, *there, min_q30, flags | UNCOUNTED, addressof(drafts)
@@ -186,12 +211,15 @@ class Core:
 
     def accept(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append emitted tokens; modifies."""
-        slots = np.ascontiguousarray(slots)
-        checked(
-            self._lib.ngs_accept_batch(
-                self._here, pointer(slots), len(slots), pointer(tokens), len(tokens), pointer(offsets)
-            )
-        )
+        try:
+            at_tokens, at_offsets = _bytes_of(tokens), _bytes_of(offsets)
+        except TypeError:  # read-only
+            at_tokens, at_offsets = c_void_p(pointer(tokens)), c_void_p(pointer(offsets))
+        n_tokens = len(tokens)
+        length = _LENGTHS[n_tokens] if n_tokens < len(_LENGTHS) else c_int64(n_tokens)
+        status = self._accept_batch(self._this, self._slots.of(slots), len(slots), at_tokens, length, at_offsets)
+        if status:
+            checked(status)
 
     def settle(self, slots: Int32) -> None:
         """Learn from steps whose next draft has been handed out; modifies."""
