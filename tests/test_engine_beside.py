@@ -137,6 +137,7 @@ def test_a_snapshot_that_cannot_be_written_is_counted_and_logged(tmp_path, caplo
     ("settings", "words"),
     [
         ({"path": ""}, r"\$\.snapshot\.path: got ''"),
+        ({"path": "a\0"}, r"\$\.snapshot\.path: got 'a.x00', allowed the path of a file"),
         ({"path": "x", "seconds": 0.5}, r"\$\.snapshot\.seconds: got 0.5"),
         ({"file": "x"}, r"\$\.snapshot\.file: unknown setting; allowed are path, seconds"),
     ],

@@ -101,6 +101,19 @@ def test_rows_of_a_file_are_in_order_of_arrival(tmp_path):
     assert [found["timestamp"] for found in rows(tmp_path)] == [3.0, 4.0, 5.0]
 
 
+@pytest.mark.parametrize("name", ["\ud800", "\0", "", "x" * 100_000, 17])
+def test_whatever_a_client_calls_itself_is_served_and_recorded(tmp_path, name):
+    drafts = make(record=RecordConfig(folder=str(tmp_path), salt="\udfff", fraction=0.999999))
+    keys = {"session_id": name, "cache_salt": name, "extra_key": name if isinstance(name, str) else str(name)}
+    request = FakeRequest(f"{name}", [1, 2, 3, 1, 2], limit=2**40, **keys)
+    lengths = follow(drafts, request, [3, 1, 2, 3, 1, 2])
+    assert max(lengths) > 1 and drafts.guard.failures == 0
+    request.ended = 6
+    drafts.finished(request.rid)
+    assert drafts.recorder.flush(timeout=10)
+    assert drafts.guard.failures == 0 and drafts.recorder.n_recorded == 1 and drafts.recorder.n_dropped == 0
+
+
 def test_a_long_prompt_is_written_whole(tmp_path):
     recorder = Recorder(RecordConfig(folder=str(tmp_path)))
     recorder.add(row(5000))
@@ -175,6 +188,8 @@ def test_what_waits_is_bounded(tmp_path, monkeypatch):
     [
         ({}, r"\$\.record: missing 1 required keyword-only argument: 'folder'"),
         ({"folder": ""}, r"\$\.record\.folder: got ''"),
+        ({"folder": "a\0b"}, r"\$\.record\.folder: got 'a.x00b', allowed the path of a folder"),
+        ({"folder": "a", "salt": 5}, r"\$\.record\.salt: got 5, allowed a text"),
         ({"folder": "x", "fraction": 2}, r"\$\.record\.fraction: got 2, allowed 0 to 1"),
         ({"folder": "x", "size": 2}, r"\$\.record\.size: unknown setting; allowed are folder, fraction"),
         ({"folder": "x", "seconds": 0}, r"\$\.record\.seconds: got 0"),

@@ -76,6 +76,7 @@ def test_nothing_happens_unasked(environment, on):
         ('{"max_bytes": 1.5}', "max_bytes: got 1.5"),
         ("[]", "must hold one JSON object, got list"),
         ("{", "cannot be read as JSON"),
+        ("[" * 200_000, "cannot be read as JSON"),
         (None, "cannot be read as JSON"),
     ],
 )

@@ -49,9 +49,9 @@ class RecordConfig:
     salt: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("folder", "salt"):
-            if not isinstance(getattr(self, name), str) or (name == "folder" and not self.folder):
-                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed a text")
+        _path(self.folder, "folder")
+        if not isinstance(self.salt, str):
+            raise ConfigError(f"salt: got {self.salt!r}, allowed a text")
         _share(self.fraction, "fraction")
         check(self.max_bytes, "max_bytes", 2**16, 2**50)
         check(self.file_bytes, "file_bytes", 2**10, 2**30)
@@ -74,8 +74,7 @@ class SnapshotConfig:
     seconds: int = 900
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, str) or not self.path:
-            raise ConfigError(f"path: got {self.path!r}, allowed the path of a file")
+        _path(self.path, "path")
         check(self.seconds, "seconds", 1, 86_400)
 
 
@@ -211,6 +210,11 @@ def _build(kind: Any, values: Mapping[str, Any], path: str) -> Any:
         raise (error if path == "$" else ConfigError(f"{path}.{error}")) from None
 
 
+def _path(value: Any, name: str) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ConfigError(f"{name}: got {value!r}, allowed the path of a {'file' if name != 'folder' else 'folder'}")
+
+
 def _share(value: Any, name: str) -> None:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
         raise ConfigError(f"{name}: got {value!r}, allowed 0 to 1")
@@ -234,7 +238,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> EngineConfi
         return EngineConfig()
     try:
         values = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{CONFIG_FILE}={path}: cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{CONFIG_FILE}={path}: must hold one JSON object, got {type(values).__name__}")

@@ -27,8 +27,6 @@ from .snapshots import Snapshots
 
 NO_SLOTS = np.zeros(0, np.int32)
 
-PAGE = 4096  # bytes of memory that the system hands out at a time
-
 
 class Rows(NamedTuple):
     """What a step verifies; views that the next step overwrites."""
@@ -83,7 +81,7 @@ class Drafts:
         )
         if self.snapshots:
             self.snapshots.load(self.drafter)
-        touch(self.drafter.arena.buffer)
+        self.drafter.touch()  # not page by page while requests wait
         self._min_prob = config.min_prob
         self._topology = Topology.CHAIN if chain else Topology.TREE
         self._out = DraftBatch.allocate(max_batch, n_rows - 1)
@@ -311,18 +309,6 @@ class Drafts:
             self.requests.forget()
         except Exception as error:
             self.guard.failed("flushing", error)
-
-
-def touch(buffer: NDArray[np.uint8]) -> None:
-    """Have the system back all of a buffer with memory now, not page by page while requests wait.
-
-    Parameters
-    ----------
-    buffer : uint8[n]
-        Written to, and left as it was.
-    """
-    pages = buffer[::PAGE]
-    pages[:] = pages.copy()
 
 
 def last_token(request: Request, latest: Sequence[int]) -> int:

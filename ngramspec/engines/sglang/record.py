@@ -49,7 +49,7 @@ class Recorder:
         self.config = config
         self.n_recorded = self.n_dropped = 0
         self._clock = clock
-        self._salt = (config.salt or secrets.token_hex(16)).encode()
+        self._salt = as_bytes(config.salt or secrets.token_hex(16))
         self._complaints = Complaints()
         self._changed = threading.Condition()
         self._waiting: list[Row] = []
@@ -60,18 +60,17 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="ngramspec-record", daemon=True)
         self._thread.start()
 
-    def hashed(self, name: str | None) -> str | None:
-        """A session's or tenant's name as it is recorded."""
-        if name is None:
-            return None
-        return hashlib.blake2b(name.encode(), digest_size=8, key=hashlib.sha256(self._salt).digest()).hexdigest()
+    def hashed(self, name: object) -> str | None:
+        """A session's or tenant's name as it is recorded, None where it has none."""
+        return None if name is None else self._hash(name).hex()
 
-    def chosen(self, key: str) -> bool:
+    def chosen(self, key: object) -> bool:
         """Whether the request or session of this name is in the fraction recorded."""
-        if self.config.fraction >= 1.0:
-            return True
-        word = hashlib.blake2b(key.encode(), digest_size=8, key=hashlib.sha256(self._salt).digest()).digest()
-        return int.from_bytes(word, "big") < self.config.fraction * 2**64
+        return self.config.fraction >= 1.0 or int.from_bytes(self._hash(key), "big") < self.config.fraction * 2**64
+
+    def _hash(self, name: object) -> bytes:
+        """8 bytes of a name, which clients choose: any text, and whatever else JSON can hold."""
+        return hashlib.blake2b(as_bytes(str(name)), digest_size=8, key=hashlib.sha256(self._salt).digest()).digest()
 
     def add(self, row: Row) -> None:
         """Hand over one request; returns at once. Modifies.
@@ -166,6 +165,11 @@ class Recorder:
                 break
             total -= path.stat().st_size
             path.unlink()
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8 of any text, halves of characters included."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def row_of(request: Any, prompt: NDArray[np.int32], output: NDArray[np.int32], told: Mapping[str, Any]) -> Row:

@@ -23,6 +23,9 @@ from .counters import Counters
 from .followed import OFF, PRIVATE, Followed, Log, Request, as_array, option_of, tenant_of
 from .record import Recorder, row_of
 
+#: Most tokens left that a drafter can be told; a request may say that it wants more than any model emits.
+MAX_LEFT = 2**31 - 1
+
 
 class Requests:
     """Follows the requests of one scheduler.
@@ -126,7 +129,8 @@ class Requests:
             places.append(place)
             slots.append(item.slot)
             limit = request.sampling_params.max_new_tokens
-            left.append(-1 if limit is None else max(0, limit - (item.n_known + len(new) - item.n_prompt)))
+            have = item.n_known + len(new) - item.n_prompt
+            left.append(-1 if limit is None else max(0, min(limit - have, MAX_LEFT)))
             if new:
                 appended.append(item)
                 tokens += new
@@ -204,7 +208,7 @@ class Requests:
             tenant, share = tenant_of(item.request, self._share)
             if option_of(item.request) == PRIVATE:
                 share = "none"
-            session = item.request.session_id
+            session = None if item.request.session_id is None else str(item.request.session_id)
             item.slot = self.drafter.begin(
                 item.name, item.prompt, session=session, tenant=tenant, share=share, max_tokens=0
             )
