@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ...config import DrafterConfig, check
+from ...drafting.cost import CostModel
+from ...drafting.cost_file import load
 from ...errors import ConfigError
 
 #: Environment variables that switch the plugin on.
@@ -17,7 +19,8 @@ SWITCH, CONFIG_FILE = "NGRAMSPEC", "NGRAMSPEC_CONFIG"
 
 SHARES = ("tenant", "all users", "everything", "nothing")
 TOPOLOGIES = ("auto", "chain")
-WIDTHS = ("fixed", "measured")
+WIDTHS = ("fixed", "measured", "cost")
+GUARDS = ("auto", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +97,23 @@ class EngineConfig:
         `auto`: trees where the attention backend is known to read tree masks, else chains.
     min_prob : float
         Leave out tokens whose path probability is below this. With `width` fixed, rows are verified all the same.
-    width : {"fixed", "measured"}
+    width : {"fixed", "measured", "cost"}
         `fixed`: every step verifies the server's number of rows. `measured`: each step takes the number that emits most
         a second by live step times, down to plain decoding; only where narrower steps are right and cheap (see README).
+        `cost`: the same by the step times in `cost` alone, which nothing changes while serving.
+    cost : str
+        File of step times, as `ngramspec calibrate` writes it. Needed for width `cost`; where step times are measured,
+        they start from these. Empty: none.
+    guard : {"auto", "off"}
+        `auto`: pause speculation for a while where tokens emitted a second over a window are below those of plain
+        decoding, by measured times of both. With width `fixed`, that takes a plain step in 256, and only where those
+        are cheap (no CUDA graphs, or `capture`); elsewhere a line in the log advises, if `cost` says what plain steps
+        take. `off`: with width `fixed`, neither.
     widths : tuple of int
-        For `measured`: rows a request that a step may verify; 1, plain decoding, and the server's number are always
-        among them.
+        For `measured` and `cost`: rows a request that a step may verify; 1, plain decoding, and the server's number are
+        always among them.
     capture : bool
-        For `measured`: capture graphs for one row a request too, and take no widths but that and the server's.
+        Capture graphs for one row a request too, and take no widths but that and the server's.
         Experimental: read in SGLang's source, never run on a GPU. Cost: a second set of graphs.
     max_corpus_bytes : int
         Hard limit of all external corpora together; while one is loaded, as much again is needed.
@@ -121,6 +133,8 @@ class EngineConfig:
     topology: str = "auto"
     min_prob: float = 0.0
     width: str = "fixed"
+    cost: str = ""
+    guard: str = "auto"
     widths: tuple[int, ...] = ()
     capture: bool = False
     max_corpus_bytes: int = 256 * 2**20
@@ -136,21 +150,27 @@ class EngineConfig:
         check(self.max_corpus_bytes, "max_corpus_bytes", 0, 2**40)
         check(self.prompt_tokens_per_step, "prompt_tokens_per_step", 256, 2**30)
         check(self.draft_threads, "draft_threads", 1, 64)
-        for name, allowed in (("share", SHARES), ("topology", TOPOLOGIES), ("width", WIDTHS)):
-            if getattr(self, name) not in allowed:
+        for name, allowed in (("share", SHARES), ("topology", TOPOLOGIES), ("width", WIDTHS), ("guard", GUARDS)):
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {', '.join(map(repr, allowed))}")
         _share(self.min_prob, "min_prob")
+        if self.cost != "":
+            _path(self.cost, "cost")
+        if self.width == "cost" and not self.cost:
+            raise ConfigError("cost: missing, width 'cost' needs a file of step times; ngramspec calibrate makes one")
         if not isinstance(self.widths, (list, tuple)):
             raise ConfigError(f"widths: got {self.widths!r}, allowed a list of integers")
         for i, width in enumerate(self.widths):
             check(width, f"widths[{i}]", 2, 1024)
         object.__setattr__(self, "widths", tuple(self.widths))
         if self.widths and self.width == "fixed":
-            raise ConfigError("widths: has no effect with width 'fixed': take 'measured', or leave it out")
+            raise ConfigError("widths: has no effect with width 'fixed': take 'measured' or 'cost', or leave it out")
         if not isinstance(self.capture, bool):
             raise ConfigError(f"capture: got {self.capture!r}, allowed true and false")
-        if self.capture and (self.width == "fixed" or self.widths):
-            raise ConfigError("capture: needs width 'measured' and no widths: they are one row and the server's")
+        if self.capture and self.widths:
+            raise ConfigError("capture: takes no widths: they are one row and the server's")
+        if self.capture and self.width == "fixed" and self.guard == "off":
+            raise ConfigError("capture: has no effect with width 'fixed' and guard 'off': change one, or leave it out")
         for name, kind in self.PARTS.items():
             if not isinstance(getattr(self, name), (kind, type(None))):
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed an object of its own settings")
@@ -175,6 +195,10 @@ class EngineConfig:
             draft_threads=self.draft_threads,
             deferred=True,
         )
+
+    def cost_model(self) -> CostModel | None:
+        """Step times from the file that `cost` names; raises `ConfigError`, which names file and field."""
+        return load(self.cost) if self.cost else None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

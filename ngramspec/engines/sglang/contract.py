@@ -111,6 +111,7 @@ CONTRACT = (
         "tp_size", "pp_size", "disaggregation_mode", "enable_dp_attention", "enable_metrics", "served_model_name",
         "model_path", "tokenizer_path",
     ),
+    _call("sglang.srt.model_executor.cuda_graph_config:cuda_graph_fully_disabled"),
     _call("sglang.srt.runtime_context:get_parallel"),
     _fields("sglang.srt.runtime_context:ParallelContext", "tp_group", "dp_rank"),
     _fields("sglang.srt.distributed.parallel_state:GroupCoordinator", "ranks", "rank_in_group", "cpu_group"),

@@ -20,7 +20,7 @@ from .counters import Counters
 from .followed import Request
 from .guard import Guard
 from .metrics import Metrics
-from .pace import Pace
+from .pace import chosen
 from .record import Recorder
 from .requests import Requests
 from .snapshots import Snapshots
@@ -54,7 +54,7 @@ class Drafts:
     chain : bool
         Draft chains: the attention backend is not known to read tree masks.
     widths : tuple of int
-        Rows that a step may verify, for `width="measured"`; the last is `n_rows`. Empty: every step verifies `n_rows`.
+        Rows that a step may verify, the last is `n_rows`. Empty: every step verifies `n_rows`.
     tokenizer : str
         For snapshots: what tells the tokenizer apart.
     """
@@ -72,7 +72,7 @@ class Drafts:
     ) -> None:
         self.n_rows, self.chain = n_rows, chain
         self.guard, self.counters = Guard(), Counters()
-        self.pace = Pace(widths) if widths else None
+        self.pace = chosen(config.width, config.guard, widths, n_rows, config.cost_model())
         self.metrics: Metrics | None = None
         self.recorder = Recorder(config.record) if config.record else None
         self.snapshots = Snapshots(config.snapshot, tokenizer) if config.snapshot else None
@@ -195,7 +195,8 @@ class Drafts:
             self._draft(requests, latest)
             width = self.n_rows
             if self.pace:
-                self.pace.begin(n, self.counters.emitted)
+                kv_tokens = self.requests.kv_tokens(requests) if self.pace.needs_kv else 0
+                self.pace.begin(n, self.counters.emitted, kv_tokens)
                 width = self.pace.choose(out, n)
             np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
             ids, seen = self._views(n, width)

@@ -138,6 +138,10 @@ class Requests:
         self._append(appended, tokens, offsets)
         return places, np.array(slots, np.int32), np.array(left, np.int32)
 
+    def kv_tokens(self, requests: Sequence[Request]) -> int:
+        """Tokens that the engine holds for these requests, as far as they are followed."""
+        return sum(item.n_known for request in requests if (item := self._followed.get(request.rid)) is not None)
+
     def stepped(self, requests: Sequence[Request], n_draft: Sequence[int]) -> None:
         """Note that the engine verifies a step now; modifies.
 

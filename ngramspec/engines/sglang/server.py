@@ -36,6 +36,7 @@ class Server:
     context_tokens: int  #: a request
     max_running: int  #: requests
     n_rows: int  #: verified a request and step
+    graphs: bool = False  #: whether CUDA graphs are captured for steps of `n_rows`
     hybrid: bool = False  #: whether the model keeps recurrent state beside its KV cache
     model: str = ""  #: path or name, which tells its tokenizer apart
 
@@ -72,17 +73,26 @@ class Server:
             Narrower steps are asked for where nobody has read that they are right.
         """
         if config.width == "fixed":
-            return ()
+            return (1, self.n_rows) if self.can_pause(config) else ()
         if config.capture and not self.hybrid:
             return (1, self.n_rows)
-        allowed = TREE_BACKENDS_MLA if self.mla else TREE_BACKENDS
-        unknown = [backend for backend in self.backends if backend not in allowed]
-        if unknown or self.hybrid:
-            why = f"attention backend {unknown[0]}" if unknown else "a model with recurrent state"
+        if wrong := self._only_whole_steps():
             raise EngineContractError(
-                f"width 'measured' with {why}: it may take the server's width for every step's; take width 'fixed'"
+                f"width {config.width!r} with {wrong}: it may take the server's width for every step's; "
+                "take width 'fixed'"
             )
         return tuple(sorted({1, self.n_rows, *(w for w in config.widths or _halves(self.n_rows) if w <= self.n_rows)}))
+
+    def can_pause(self, config: EngineConfig) -> bool:
+        """Whether plain steps are right and cheap here, and wanted with width `fixed`, to measure and to pause by."""
+        cheap = not self.hybrid if config.capture else not self.graphs and not self._only_whole_steps()
+        return config.guard == "auto" and cheap
+
+    def _only_whole_steps(self) -> str:
+        """What forbids steps of fewer rows; empty where nothing does."""
+        allowed = TREE_BACKENDS_MLA if self.mla else TREE_BACKENDS
+        unknown = [backend for backend in self.backends if backend not in allowed]
+        return f"attention backend {unknown[0]}" if unknown else "a model with recurrent state" if self.hybrid else ""
 
     def drafter(self, config: EngineConfig) -> DrafterConfig:
         """The drafter's settings; raises `ConfigError` where `max_bytes` is too little for this many requests."""
@@ -115,7 +125,10 @@ def start_line(config: EngineConfig, drafter: DrafterConfig, server: Server) -> 
     own = BLOCK * drafter.n_own_blocks
     live = server.max_running * server.context_tokens
     widths = server.widths(config) or (server.n_rows,)
-    rows = "/".join(map(str, widths)) + f" row{'s' * (widths[-1] > 1)} a request and step"
+    pauses = config.width == "fixed" and len(widths) > 1
+    rows = "/".join(map(str, widths[1:] if pauses else widths)) + f" row{'s' * (widths[-1] > 1)} a request and step"
+    if pauses:
+        rows += " (one where plain decoding is measured or pays)"
     backends = "/".join(server.backends)
     return (
         f"ngramspec: drafts {shape} of up to {server.n_rows - 1} tokens (attention {backends}), {rows}, "

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.reconstruct_tree import reconstruct_indices_from_tree_mask_func
+from sglang.srt.model_executor.cuda_graph_config import cuda_graph_fully_disabled
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
 from sglang.srt.runtime_context import get_context, get_parallel, get_spec
 from sglang.srt.speculative.ngram_info import NgramVerifyInput
@@ -78,6 +79,7 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             context_tokens=model.context_len,
             max_running=self.max_batch_size,
             n_rows=self.draft_token_num,
+            graphs=self.device != "cpu" and not cuda_graph_fully_disabled(),
             hybrid=getattr(self.req_to_token_pool, "mamba_pool", None) is not None,
             model=str(args.tokenizer_path or args.model_path),
         )
