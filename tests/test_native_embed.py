@@ -1,5 +1,6 @@
 """Programs in C: the example drafts as Python does, the CMake package works, sanitizers find nothing."""
 
+import shutil
 import subprocess
 
 import numpy as np
@@ -147,26 +148,61 @@ def test_the_package_is_found_by_cmake(tmp_path):
     ran([user / "build" / "user"])
 
 
-@pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory):
-    """The fuzz target with sanitizers, as a program of its own."""
-    program = tmp_path_factory.mktemp("fuzz") / "fuzz"
+#: What is fuzzed: any calls of any cache, tries of any shape, files to load; each with a folder of inputs.
+TARGETS = {"fuzz": "calls", "fuzz_trie": "trie", "fuzz_load": "load"}
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def fuzzer(request, tmp_path_factory):
+    """A fuzz target with sanitizers, as a program of its own, and its inputs."""
+    program = tmp_path_factory.mktemp("fuzz") / request.param
+    source = str(NATIVE / "tests" / f"{request.param}.c")
     done = subprocess.run(
-        ["cc", *SANITIZED, "-DNGS_FUZZ_MAIN", "-o", program, str(NATIVE / "tests/fuzz.c"), *SOURCES],
+        ["cc", *SANITIZED, "-DNGS_FUZZ_MAIN", "-o", program, source, *SOURCES],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         missing(f"no sanitizers here: {done.stderr[-2000:]}")
-    return program
+    return program, sorted((NATIVE / "tests" / "corpus" / TARGETS[request.param]).iterdir())
 
 
 def test_sanitizers_find_nothing_in_the_corpus(fuzzer, tmp_path):
-    corpus = sorted((NATIVE / "tests" / "corpus").iterdir())
+    program, corpus = fuzzer
     assert len(corpus) > 20
-    ran([fuzzer, *corpus], cwd=tmp_path)
+    ran([program, *corpus], cwd=tmp_path)
 
 
 def test_sanitizers_find_nothing_in_random_inputs(fuzzer, tmp_path):
-    assert int(ran([fuzzer, "10", "7"], cwd=tmp_path).split()[0]) > 100
+    assert int(ran([fuzzer[0], "4", "7"], cwd=tmp_path).split()[0]) > 40
+
+
+def test_every_target_builds_with_libfuzzer(tmp_path):
+    needed("clang")
+    for target in TARGETS:
+        flags = [*SANITIZED, "-Wall", "-Wextra", "-Werror", "-fsanitize=fuzzer"]
+        ran(["clang", *flags, "-o", tmp_path / target, NATIVE / "tests" / f"{target}.c", *SOURCES])
+        said = subprocess.run(
+            [tmp_path / target, "-runs=20"], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert said.returncode == 0 and "Done 20 runs" in said.stderr, said.stderr[-2000:]
+
+
+def test_a_fuzz_target_tells_a_core_that_is_wrong(tmp_path):
+    """With a check of the file left out, the target for files to load must fail on its own corpus."""
+    source = tmp_path / "src"
+    shutil.copytree(NATIVE, source, ignore=shutil.ignore_patterns("corpus"))
+    text = (source / "src" / "snapshot.c").read_text()
+    line = "    if (!good_ring(there.shared, there.mem, cache->requests[R_VOCAB])) return NGS_DAMAGED_TEXT;\n"
+    assert text.count(line) == 1
+    (source / "src" / "snapshot.c").write_text(text.replace(line, ""))
+    program = tmp_path / "wrong"
+    files = [source / "tests/fuzz_load.c", source / "src/ngramspec.c", f"-I{source / 'include'}"]
+    done = subprocess.run(
+        ["cc", *SANITIZED, "-DNGS_FUZZ_MAIN", "-o", program, *files], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        missing(f"no sanitizers here: {done.stderr[-2000:]}")
+    corpus = sorted((NATIVE / "tests" / "corpus" / "load").iterdir())
+    assert subprocess.run([program, *corpus], capture_output=True, check=False, cwd=tmp_path).returncode != 0

@@ -23,23 +23,59 @@
  *     Requests run in slots, from ngs_begin to ngs_finish. An ended request stays as an idle session, to be gone on
  *     with, until its room is needed.
  *
+ * MEMORY
+ *     The caller owns everything. `buffer` is the state: exactly ngs_bytes(config) long, aligned to 8, writable, and
+ *     left alone by everybody else while the cache is in use. `scratch` is room to work in, aligned to 4, at least
+ *     ngs_scratch_bytes(config, max_draft) long; nothing in it outlives a call. An ngs_cache holds pointers to both and
+ *     nothing else: to close a cache, forget it and free what you allocated.
+ *
+ *     To keep a state, write the buffer's bytes to a file between two calls; to go on with it, read or map them
+ *     (MAP_PRIVATE will do) and call ngs_attach. What all requests share comes in a smaller file, which fits other
+ *     max_requests and max_sessions too: Python's snapshot.save writes it and ngs_load opens it. Numbers lie in both as
+ *     the machine has them; those of a machine with another byte order are NGS_OTHER_STATE.
+ *
  * RETURN VALUE
- *     NGS_OK (0), or a negative ngs_status; ngs_strerror says what it means and what to do. A call that fails for its
- *     arguments has changed nothing. Sizes are returned as int64_t, negative ones being statuses.
+ *     NGS_OK (0), or a negative ngs_status; ngs_strerror says what it means and what to do. Sizes are returned as
+ *     int64_t, negative ones being statuses. A call that fails has changed nothing but, in ngs_init and ngs_attach, the
+ *     ngs_cache, which must not be used then. Counts, slots, spans and settings are checked on every call; pointers
+ *     have to be what they seem, and arrays as long as their counts say.
  *
  * THREADS
- *     Calls on one buffer must follow one another. Drafts alone may be made side by side: one ngs_cache with a scratch
- *     of its own for each thread over the same buffer, each slot in one thread, and NGS_UNCOUNTED drafts counted by
- *     ngs_count_drafts afterwards. Different buffers have nothing to do with each other.
+ *     Calls on one buffer must follow one another, whichever ngs_cache they are made with; the library does not lock.
+ *     These may be made side by side:
+ *       - ngs_draft_batch for different slots, with NGS_UNCOUNTED, each thread with an ngs_cache of its own (a copy,
+ *         given scratch of its own by ngs_set_scratch); ngs_count_drafts counts them afterwards, in one thread;
+ *       - calls on different buffers, which have nothing to do with each other;
+ *       - what takes no ngs_cache: ngs_bytes, ngs_strerror, ngs_block_hashes, ngs_tenant_key and their like.
+ *     Processes that map one buffer keep the same rule among themselves. A frozen corpus is never written to: any
+ *     number of caches, threads and processes may use it.
+ *
+ * DETERMINISM
+ *     State and drafts depend on the sequence of calls and on nothing else: not on threads, time or compiler. Ranks
+ *     that make the same calls hold the same bytes and draft the same tokens.
  *
  * LIMITS
- *     Token ids from 0 to vocab_size - 1 (at most 2**31 - 1 of them); others are placeholders: kept, never matched
- *     across, never drafted. 65,536 running requests; 2**31 - 2 tokens of text; 2**28 trie nodes.
+ *     tokens    ids from 0 to vocab_size - 1, at most 2**31 - 1 of them; others are placeholders: kept, never matched
+ *               across, never drafted
+ *     text      capacity_tokens, from 32 * (2 * max_requests + 2) to 2**31 - 2; the oldest makes room for new
+ *     requests  65,536 running (NGS_FULL beyond), 1,000,000 idle sessions; 2**31 - 2 tokens in each
+ *     drafts    65,536 tokens a slot (NGS_TOO_WIDE beyond what the scratch was made for)
+ *     matches   6 orders, 64 places visited in each, 64 tokens compared backward; in a trie 31 tokens
+ *     tables    2**28 trie nodes, 2**31 - 2 counted contexts; 16 end ids
+ *     Probabilities are calibrated by the drafter alone; the other kinds' are shares of what was seen.
  *
  * COSTS
- *     Appending a token: O(orders). A draft: O(orders * max_hops) look-ups and O(max_draft) tree nodes, whatever the
- *     length of the text. ngs_begin looks for a free row among max_requests + max_sessions. ngs_attach and ngs_load
- *     read the whole state: some 40 ms for a million tokens, more for a trie. Memory: ngs_bytes, and nothing else.
+ *     Memory: ngs_bytes, ngs_scratch_bytes, less than 16 KiB of stack. With four orders 41 bytes a token of capacity,
+ *     57 with a drafter's counts; 44 bytes a trie node.
+ *     Time, by calls, on one core of a server (README.md says how it was measured):
+ *       ngs_begin         a look at every row, then O(orders) a prompt token, some 0.05 us; in a trie O(depth), 0.16 us
+ *       ngs_draft_batch   O(orders * max_hops) look-ups and O(max_draft) tree nodes a slot: 1 to 9 us, whatever the
+ *                         length of the text
+ *       ngs_accept_batch  0.3 to 1.3 us a token in batches; ngs_truncate: as much for a token taken back
+ *       ngs_finish        O(1), and the blocks of the session that makes room
+ *       ngs_init          writes the whole buffer
+ *       ngs_check         reads the whole state: 20 ms for a million tokens, more for a trie; so does ngs_attach
+ *       ngs_load          checks and copies the file, checksum included: 200 ms for a million tokens
  */
 #ifndef NGRAMSPEC_H
 #define NGRAMSPEC_H
@@ -63,23 +99,23 @@ extern "C" {
 
 typedef enum ngs_status {
     NGS_OK = 0,
-    NGS_BAD_ARGUMENT = -1,
-    NGS_BAD_CONFIG = -2,
-    NGS_BAD_BUFFER = -3,
-    NGS_OTHER_STATE = -4,
-    NGS_BAD_SCRATCH = -5,
-    NGS_BAD_SLOT = -6,
-    NGS_FULL = -7,
-    NGS_TOO_WIDE = -8,
-    NGS_DAMAGED_ROWS = -9,
+    NGS_BAD_ARGUMENT = -1,    /* a null pointer, a count or value out of range, a struct_size of another version */
+    NGS_BAD_CONFIG = -2,      /* a setting out of range */
+    NGS_BAD_BUFFER = -3,      /* of another size than ngs_bytes says, or not aligned */
+    NGS_OTHER_STATE = -4,     /* a sound state or file, but of other settings, another version or tokenizer */
+    NGS_BAD_SCRATCH = -5,     /* too small, or not aligned */
+    NGS_BAD_SLOT = -6,        /* no running request has it (or, for rows: it is not idle or free) */
+    NGS_FULL = -7,            /* max_requests are running */
+    NGS_TOO_WIDE = -8,        /* more tokens a slot than the scratch was made for */
+    NGS_DAMAGED_ROWS = -9,    /* from here on: what ngs_attach, ngs_check and ngs_load found unsound */
     NGS_DAMAGED_TEXT = -10,
     NGS_DAMAGED_COUNTS = -11,
     NGS_DAMAGED_MIXER = -12,
     NGS_DAMAGED_OFFERS = -13,
     NGS_DAMAGED_TRIE = -14,
-    NGS_UNSUPPORTED = -15,
-    NGS_DAMAGED_FILE = -16,
-    NGS_BUSY = -17
+    NGS_UNSUPPORTED = -15,    /* not with this kind of cache */
+    NGS_DAMAGED_FILE = -16,   /* shorter or longer than it says, or its checksum differs */
+    NGS_BUSY = -17            /* requests are running */
 } ngs_status;
 
 /* Which cache: where have we been; what usually follows; both, and learning from every emitted token. */
