@@ -18,7 +18,7 @@ PYTHON ?= $(shell for p in $(PYTHONS); do \
 help:
 	@echo 'make demo    replay the bundled trace, compare drafters; report.html shows it'
 	@echo 'make test    lint, types and tests, with compiled kernels and again without, and the C core'
-	@echo 'make test-sglang   serve a tiny model with the real SGLang on this CPU, in an environment of its own (3 GB)'
+	@echo 'make test-sglang   serve two small models with the real SGLang on this CPU, in an environment of its own (4 GB)'
 	@echo 'make bench   measure, the released rivals too, in an environment of its own (2.5 GB); BENCH=quick is short'
 	@echo 'make lint    ruff and mypy alone          make format   apply ruff'
 	@echo 'make clean   remove everything the commands above made'
@@ -60,8 +60,11 @@ $(SGLANG_READY): tests/sglang/requirements.txt pyproject.toml
 	@$(SGLANG_PIP) --no-deps --editable .
 	@touch $@
 
+# SGLang compiles its own corpus when it is first used, by g++ and the environment's ninja.
 test-sglang: $(SGLANG_READY)
-	NUMBA_CACHE_DIR=$(CURDIR)/$(SGLANG_VENV)/numba SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=tests/sglang/stand_in $(SGLANG_PY) -m pytest tests/sglang
+	@command -v g++ >/dev/null || { echo 'make test-sglang needs g++: apt-get install g++' >&2; exit 1; }
+	PATH="$(CURDIR)/$(SGLANG_VENV)/bin:$$PATH" NUMBA_CACHE_DIR=$(CURDIR)/$(SGLANG_VENV)/numba \
+	  SGLANG_USE_CPU_ENGINE=1 PYTHONPATH=tests/sglang/stand_in $(SGLANG_PY) -m pytest tests/sglang
 
 lint: $(READY)
 	$(BIN)/ruff check --quiet --output-format concise .

@@ -3,7 +3,7 @@
 SGLang loads plugins once a process, so that every variant (no speculation, built-in, ours, ours with a fault) is one
 run of this file. Options of the engine come as JSON; the environment says what our plugin does.
 
-    python -m tests.sglang.drive MODEL OUT.json '{"speculative_algorithm": "NGRAM"}' [short] [corpora]
+    python -m tests.sglang.drive MODEL OUT.json '{"speculative_algorithm": "NGRAM"}' [short] [corpora] [gemma]
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.sglang import gemma
 from tests.sglang.tiny_llama import EOS, VOCAB, stretch
 
 ENGINE = {
@@ -196,13 +197,23 @@ def workloads(engine, short, loads):
     return said
 
 
+def real_text(engine, model):
+    """Text of a real model: some requests one after the other, then all together, of which these come again."""
+    texts = gemma.prompts(Path(model))
+    said = {"alone": [batch(engine, texts[name], asking(48))[0] for name in ("copy", "prose")]}
+    said["together"] = batch(engine, list(texts.values()), asking(48))
+    flush(engine)  # with which the record is written
+    return said
+
+
 def main():
     model, out, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     import sglang
 
     engine = sglang.Engine(model_path=model, **(ENGINE | options))
     try:
-        said = workloads(engine, "short" in sys.argv[4:], "corpora" in sys.argv[4:])
+        flags = sys.argv[4:]
+        said = real_text(engine, model) if "gemma" in flags else workloads(engine, "short" in flags, "corpora" in flags)
         time.sleep(2)  # what is written beside serving is written
         if options.get("enable_metrics"):
             said["metrics"] = metrics()

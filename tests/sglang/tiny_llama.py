@@ -78,7 +78,7 @@ def tokenizer():
 
 
 def make(folder):
-    """Write configuration, tokenizer and weights, a few megabytes."""
+    """Write configuration, tokenizer and weights, a few megabytes; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -102,6 +102,7 @@ def make(folder):
     told = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     save_file(weights(), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
 
 
 if __name__ == "__main__":
