@@ -20,6 +20,7 @@ SWITCH, CONFIG_FILE = "NGRAMSPEC", "NGRAMSPEC_CONFIG"
 SHARES = ("tenant", "all users", "everything", "nothing")
 TOPOLOGIES = ("auto", "chain")
 WIDTHS = ("fixed", "measured", "cost")
+RANKS = ("first", "local")
 GUARDS = ("auto", "off")
 
 
@@ -122,6 +123,13 @@ class EngineConfig:
         prompt follows in later steps, and its request is not drafted for until then. Cost: about 0.3 µs a token.
     draft_threads : int
         See `DrafterConfig`.
+    ranks : {"first", "local"}
+        Of tensor parallelism. `first`: the first drafts and sends its rows to the others. `local`: each drafts for
+        itself, and one small message a step makes sure that all go the same way; only where nothing depends on a
+        clock: width `cost`, or `fixed` with guard `off`. Cost: `max_bytes` and `max_corpus_bytes` on every rank.
+    debug : bool
+        Compare a digest of each step's rows over the ranks; a step whose rows differ has no draft, is counted and
+        logged. Cost: one small message a step, beside what `ranks` costs.
     record : RecordConfig, optional
         None: nothing is recorded.
     snapshot : SnapshotConfig, optional
@@ -140,6 +148,8 @@ class EngineConfig:
     max_corpus_bytes: int = 256 * 2**20
     prompt_tokens_per_step: int = 16_384
     draft_threads: int = 1
+    ranks: str = "first"
+    debug: bool = False
     record: RecordConfig | None = None
     snapshot: SnapshotConfig | None = None
 
@@ -150,7 +160,8 @@ class EngineConfig:
         check(self.max_corpus_bytes, "max_corpus_bytes", 0, 2**40)
         check(self.prompt_tokens_per_step, "prompt_tokens_per_step", 256, 2**30)
         check(self.draft_threads, "draft_threads", 1, 64)
-        for name, allowed in (("share", SHARES), ("topology", TOPOLOGIES), ("width", WIDTHS), ("guard", GUARDS)):
+        choices = {"share": SHARES, "topology": TOPOLOGIES, "width": WIDTHS, "guard": GUARDS, "ranks": RANKS}
+        for name, allowed in choices.items():
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {', '.join(map(repr, allowed))}")
         _share(self.min_prob, "min_prob")
@@ -167,6 +178,12 @@ class EngineConfig:
             raise ConfigError("widths: has no effect with width 'fixed': take 'measured' or 'cost', or leave it out")
         if not isinstance(self.capture, bool):
             raise ConfigError(f"capture: got {self.capture!r}, allowed true and false")
+        if not isinstance(self.debug, bool):
+            raise ConfigError(f"debug: got {self.debug!r}, allowed true and false")
+        if self.ranks == "local" and (self.width == "measured" or (self.width == "fixed" and self.guard != "off")):
+            raise ConfigError(
+                "ranks: 'local' needs rows that no clock decides: width 'cost', or 'fixed' and guard 'off'"
+            )
         if self.capture and self.widths:
             raise ConfigError("capture: takes no widths: they are one row and the server's")
         if self.capture and self.width == "fixed" and self.guard == "off":

@@ -21,6 +21,7 @@ class Counters:
     drafted: int = 0  #: real tokens, no padding
     with_draft: int = 0  #: steps with at least one of them
     rows: int = 0  #: that the model computed, padding and committed tokens included
+    digest_mismatches: int = 0  #: steps of a batch whose rows differed over the ranks
     sources: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(Source), np.int64))  #: of drafted tokens
     reasons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(Reason), np.int64))  #: of steps
 
@@ -85,6 +86,7 @@ class Counters:
             "drafted": self.drafted,
             "with_draft": self.with_draft,
             "rows": self.rows,
+            "digest_mismatches": self.digest_mismatches,
             "sources": {s.name.lower(): int(self.sources[s]) for s in Source if s is not Source.NONE},
             "reasons": {r.name.lower(): int(self.reasons[r]) for r in Reason if r is not Reason.DRAFTED},
         }

@@ -149,7 +149,31 @@ class Drafts:
             self._safely("saving a snapshot", self._save)
         if self.recorder:
             self.recorder.flush()
-        self._forget()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything, as after a failure; modifies."""
+        self._slots = NO_SLOTS
+        try:
+            self.requests.forget()
+        except Exception as error:
+            self.guard.failed("flushing", error)
+
+    def bare(self, requests: Sequence[Request], width: int | None = None) -> Rows:
+        """Rows without a draft instead of those that `rows` gave for this step; modifies.
+
+        Parameters
+        ----------
+        requests : sequence of Request
+            The batch.
+        width : int, optional
+            Rows a request; None: the fewest.
+        """
+        if self.pace:
+            self.pace.interrupt()  # its choice was not followed
+        rows = self._bare(len(requests), width)
+        self._uncounted = requests, rows.n_rows, False
+        return rows
 
     def fix_width(self) -> None:
         """Verify the server's number of rows in every step from now on; modifies."""
@@ -230,18 +254,11 @@ class Drafts:
             for name in ("tokens", "parents", "path_q30", "sources", "n_draft", "reason"):
                 getattr(self._out, name)[at] = getattr(out, name)[:n]
 
-    def _bare(self, n: int) -> Rows:
-        """Rows without a draft, in numpy alone: this is what is left when compiled code fails."""
-        width = self.pace.widths[0] if self.pace else self.n_rows
-        ids, seen = self._views(n, width)
-        one = np.tri(width, dtype=np.bool_) if self.chain else np.eye(width, dtype=np.bool_)
-        one[:, 0] = True
-        seen.reshape(n, width, width)[:] = one
-        rows = ids.reshape(n, width)
-        rows[:] = 0
-        rows[:, 0] = self._last[:n]
+    def _bare(self, n: int, width: int | None = None) -> Rows:
+        width = width or (self.pace.widths[0] if self.pace else self.n_rows)
         self._out.n_draft[:n] = 0
-        return Rows(ids, seen, width)
+        ids, seen = self._views(n, width)
+        return fill_bare(self._last[:n], self.chain, width, ids, seen)
 
     def _count(self) -> None:
         """Count the step whose rows were handed out last, while the model runs it or at the latest before the next."""
@@ -302,14 +319,35 @@ class Drafts:
     def _failed(self, doing: str, error: Exception) -> None:
         """Start over: a failure may have left half a change in the drafter."""
         self.guard.failed(doing, error)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
-        self._slots = NO_SLOTS
-        try:
-            self.requests.forget()
-        except Exception as error:
-            self.guard.failed("flushing", error)
+
+def fill_bare(
+    last: NDArray[np.int64], chain: bool, width: int, ids: NDArray[np.int64], seen: NDArray[np.bool_]
+) -> Rows:
+    """Rows without a draft, in numpy alone: this is what is left when compiled code fails.
+
+    Parameters
+    ----------
+    last : int64[batch]
+        Last committed token of each request.
+    chain : bool
+        Each row may attend to all before it, not only to the first and itself.
+    width : int
+        Rows a request.
+    ids : int64[batch * width]
+        Filled with tokens.
+    seen : bool[batch * width * width]
+        Filled with what rows may attend to.
+    """
+    n = len(last)
+    one = np.tri(width, dtype=np.bool_) if chain else np.eye(width, dtype=np.bool_)
+    one[:, 0] = True
+    seen.reshape(n, width, width)[:] = one
+    rows = ids.reshape(n, width)
+    rows[:] = 0
+    rows[:, 0] = last
+    return Rows(ids, seen, width)
 
 
 def last_token(request: Request, latest: Sequence[int]) -> int:

@@ -37,6 +37,16 @@ class Guard:
         """Whether a pause is on."""
         return self._left > 0
 
+    @property
+    def state(self) -> tuple[int, int, int]:
+        """What decides about pauses; ranks that draft for themselves put it back to the one they had in common."""
+        return self._left, self._good, self._pause
+
+    @state.setter
+    def state(self, state: tuple[int, int, int]) -> None:
+        """Put it back; modifies."""
+        self._left, self._good, self._pause = state
+
     def ready(self) -> bool:
         """Whether this step may draft; modifies: call it once a step."""
         if self._left > 0:
@@ -50,6 +60,11 @@ class Guard:
         if self._good >= 2 * self._pause:
             self._pause = 1
 
+    def pause(self) -> None:
+        """Start a pause, twice as long as the last; modifies."""
+        self._left, self._good = self._pause, 0
+        self._pause = min(MAX_PAUSE, 2 * self._pause)
+
     def failed(self, doing: str, error: BaseException) -> None:
         """Count a failure, start a pause, and log unless that was done within the last minute; modifies.
 
@@ -60,6 +75,5 @@ class Guard:
         error : BaseException
             Its traceback goes to the log.
         """
-        self._left, self._good = self._pause, 0
-        self._pause = min(MAX_PAUSE, 2 * self._pause)
+        self.pause()
         self._complaints.add(doing, f"the server goes on without drafts for {self._left} steps", error)

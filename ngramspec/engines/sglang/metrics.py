@@ -23,6 +23,7 @@ COUNTERS = {
     "drafted": "Tokens drafted, padding left out.",
     "with_draft": "Request steps that had a draft at all.",
     "failures": "Failures of ours; each cost its step the draft.",
+    "digest_mismatches": "Steps that had no draft because rows differed over tensor-parallel ranks.",
     "not_followed": "Times that a request was served without drafts for want of room.",
     "own_tokens_evicted": "Tokens of running requests' own text that made room for newer ones.",
     "shared_tokens_evicted": "Tokens of shared text that made room for newer ones.",

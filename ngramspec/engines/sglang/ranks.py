@@ -2,7 +2,8 @@
 
 Ranks that verify different rows hang or corrupt output. Drafts depend on clocks (step times, the guard), threads (a
 corpus that became ready) and failures, so one rank decides all of it: its rows go to the others in one broadcast a step
-over the group's CPU side, and the others keep no drafter at all. What they verify is what they were sent.
+over the group's CPU side, and the others keep no drafter at all. What they verify is what they were sent. Where
+nothing depends on a clock, each may draft for itself instead, see `local`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import torch
 
 from ...errors import EngineContractError
-from .drafts import Drafts, Rows
+from .digest import Checks
+from .drafts import Drafts, Rows, fill_bare, last_token
 from .followed import Request
 
 Latest = Sequence[Sequence[int]] | None
@@ -96,10 +98,12 @@ class Leading:
         Its drafts.
     wire : Wire
         To the others.
+    checks : Checks, optional
+        For debugging: what is verified is compared over the ranks.
     """
 
-    def __init__(self, drafts: Drafts, wire: Wire) -> None:
-        self.drafts, self._wire = drafts, wire
+    def __init__(self, drafts: Drafts, wire: Wire, checks: Checks | None = None) -> None:
+        self.drafts, self._wire, self._checks = drafts, wire, checks
         self.prefilled, self.decoded = drafts.prefilled, drafts.decoded
         self.finished, self.flush, self.fix_width = drafts.finished, drafts.flush, drafts.fix_width
 
@@ -113,6 +117,9 @@ class Leading:
         """
         rows = self.drafts.rows(requests, latest)
         self._wire.send(rows, len(requests))
+        if self._checks is not None and not self._checks.same(rows):
+            self.drafts.counters.digest_mismatches = self._checks.mismatches
+            rows = self.drafts.bare(requests, self.drafts.n_rows)
         return rows
 
 
@@ -123,10 +130,16 @@ class Following:
     ----------
     wire : Wire
         From the first rank.
+    checks : Checks, optional
+        For debugging: what is verified is compared over the ranks.
+    n_rows : int
+        Rows a request of steps that turn out to differ.
+    chain : bool
+        Whether drafts are chains.
     """
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, wire: Wire, checks: Checks | None = None, *, n_rows: int = 1, chain: bool = False) -> None:
+        self._wire, self._checks, self._n_rows, self._chain = wire, checks, n_rows, chain
 
     def rows(self, requests: Sequence[Request], latest: Latest = None) -> Rows:
         """Rows of a decode step.
@@ -136,7 +149,13 @@ class Following:
         requests, latest
             See `Drafts.rows`.
         """
-        return self._wire.receive(len(requests))
+        n, width = len(requests), self._n_rows
+        rows = self._wire.receive(n)
+        if self._checks is None or self._checks.same(rows):
+            return rows
+        beside: Sequence[Sequence[int]] = [()] * n if latest is None else latest
+        last = np.array([last_token(request, new) for request, new in zip(requests, beside, strict=True)], np.int64)
+        return fill_bare(last, self._chain, width, np.zeros(n * width, np.int64), np.zeros(n * width**2, np.bool_))
 
     def prefilled(self, requests: Sequence[Request]) -> None:
         """Nothing."""
@@ -179,17 +198,17 @@ def together(store: Any, first: int, rank: int, size: int, build: Callable[[], T
     place = f"ngramspec/{first}"
     store.set(f"{place}/here/{rank}", "1")
     if rank:
-        _wait(
+        wait_for(
             store, f"{place}/here/0", HERE_SECONDS, "rank 0 does not run ngramspec: give every node the same settings"
         )
-        _wait(store, f"{place}/ready", READY_SECONDS, "rank 0 did not get ready")
+        wait_for(store, f"{place}/ready", READY_SECONDS, "rank 0 did not get ready")
         answer = store.get(f"{place}/ready").decode()
         if answer:
             raise EngineContractError(f"rank 0 stands aside: {answer}")
         return None
     try:
         for other in range(1, size):
-            _wait(store, f"{place}/here/{other}", HERE_SECONDS, f"rank {other} does not run ngramspec")
+            wait_for(store, f"{place}/here/{other}", HERE_SECONDS, f"rank {other} does not run ngramspec")
         built = build()
     except Exception as error:
         store.set(f"{place}/ready", str(error) or type(error).__name__)
@@ -198,7 +217,20 @@ def together(store: Any, first: int, rank: int, size: int, build: Callable[[], T
     return built
 
 
-def _wait(store: Any, key: str, seconds: float, otherwise: str) -> None:
+def wait_for(store: Any, key: str, seconds: float, otherwise: str) -> None:
+    """Wait until another rank has put something into the store; `EngineContractError` if it does not.
+
+    Parameters
+    ----------
+    store : Store
+        Of the process group.
+    key : str
+        What is waited for.
+    seconds : float
+        Longest wait.
+    otherwise : str
+        What it means that nothing came.
+    """
     try:
         store.wait([key], timedelta(seconds=seconds))
     except Exception as error:  # torch raises DistStoreError or RuntimeError, by version

@@ -202,6 +202,7 @@ class Requests:
             self.wait()
         self._followed.clear()
         self._new.clear()
+        self._batches, self._n_begun = [], 0  # nothing that happened before may tell two ranks apart
         self.drafter.reset()
 
     def _read(self) -> None:

@@ -6,6 +6,7 @@ import atexit
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,10 @@ from ...config import DrafterConfig
 from ...errors import EngineContractError
 from .config import EngineConfig
 from .contract import CAPTURE, mismatches
+from .corpus import Use
+from .digest import Agreement, Checks
 from .drafts import Drafts
+from .local import Local, Offered, everywhere, shaping
 from .mask import full_mask
 from .metrics import Kinds, Metrics
 from .ranks import Following, Leading, Source, Wire, together
@@ -90,18 +94,26 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             return self._drafts(server, sizes)
         # Whatever may raise on this rank alone has been done: from here on all ranks go the same way.
         first, rank = group.ranks[0], group.rank_in_group
-        store = torch.distributed.distributed_c10d._get_default_store()
-        drafts = together(store, first, rank, server.tp_size, lambda: self._drafts(server, sizes))
-        wire = Wire(group.cpu_group, first, server.n_rows)
-        if drafts is not None:
-            return Leading(drafts, wire)
+        store, agreement = torch.distributed.distributed_c10d._get_default_store(), Agreement(group.cpu_group)
+        if self.config.ranks == "local":
+            offered = Offered()
+            drafts = everywhere(
+                store, first, rank, server.tp_size,
+                shaping(self.config, server), lambda: self._drafts(server, sizes, rank, offered.offer),
+            )  # fmt: skip
+            return Local(drafts, agreement, offered, debug=self.config.debug)
+        leader = together(store, first, rank, server.tp_size, lambda: self._drafts(server, sizes))
+        wire, checks = Wire(group.cpu_group, first, server.n_rows), Checks(agreement) if self.config.debug else None
+        if leader is not None:
+            return Leading(leader, wire, checks)
         self.ngram_corpus.bind(sizes, self.config.max_corpus_bytes, None)
-        return Following(wire)
+        return Following(wire, checks, n_rows=server.n_rows, chain=server.chain(self.config))
 
-    def _drafts(self, server: Server, sizes: DrafterConfig) -> Drafts:
+    def _drafts(self, server: Server, sizes: DrafterConfig, rank: int = 0, use: Use | None = None) -> Drafts:
+        """Drafts of this rank; those of the first alone record, save and publish."""
         warm_up(server.n_rows)
         drafts = Drafts(
-            self.config,
+            self.config if rank == 0 else replace(self.config, record=None),
             sizes,
             max_batch=server.max_running,
             n_rows=server.n_rows,
@@ -109,9 +121,12 @@ class Worker(NGRAMWorker):  # type: ignore[misc]
             widths=server.widths(self.config),
             tokenizer=server.model,
         )
+        self.ngram_corpus.bind(sizes, self.config.max_corpus_bytes, use or drafts.use_corpus)
+        if rank:
+            drafts.snapshots = None
+            return drafts
         if self.server_args.enable_metrics:
             drafts.metrics = self._metrics()
-        self.ngram_corpus.bind(sizes, self.config.max_corpus_bytes, drafts.use_corpus)
         atexit.register(drafts.close)
         _log.warning("%s", start_line(self.config, sizes, server))
         return drafts
