@@ -1,8 +1,8 @@
 """One of two processes that stand for tensor-parallel ranks which draft for themselves: run by `test_ranks_local`.
 
-Both are told the same requests; the second's clock runs three times as fast, and things go wrong on one at a time.
+Both are told the same requests; the second's clocks run three times as fast, and things go wrong on one at a time.
 
-    python -m tests.sglang.local_ranks RANK PORT OUT.json SCENARIO COST.json
+    python -c START RANK PORT OUT.json SCENARIO COST.json
 """
 
 import json
@@ -110,8 +110,7 @@ def main():
     store = torch.distributed.TCPStore("127.0.0.1", port, 2, rank == 0, timedelta(seconds=60))
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
     group = torch.distributed.new_group(backend="gloo")
-    real, lines = time.monotonic, []
-    time.monotonic = lambda: (3 if rank else 1) * real()
+    lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("ngramspec").addHandler(handler)

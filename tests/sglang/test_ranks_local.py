@@ -1,4 +1,4 @@
-"""Ranks that draft for themselves, in two processes: the same rows every step and the same state, whatever fails where."""
+"""Ranks that draft for themselves, in two processes: the same rows and the same state, whatever fails where."""
 
 import json
 import socket
@@ -19,16 +19,24 @@ from tests.sglang.local_ranks import FAILURES
 from tests.sources import ROOT
 from tests.test_engine_settings import SERVER
 
+#: Clocks differ before anything of ours is imported, so that whatever reads one reads a different one.
+START = """
+import runpy, sys, time
+speed = 1 + 2 * int(sys.argv[1])
+for name in ("monotonic", "perf_counter", "perf_counter_ns"):
+    setattr(time, name, lambda real=getattr(time, name): speed * real())
+runpy.run_module("tests.sglang.local_ranks", run_name="__main__")
+"""
+
 
 def both(folder, scenario, cost=""):
     """What both ranks did."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tests.sglang.local_ranks"]
     runs = [
         subprocess.Popen(
-            [*command, str(rank), str(port), str(folder / f"{rank}.json"), scenario, str(cost)],
+            [sys.executable, "-c", START, str(rank), str(port), str(folder / f"{rank}.json"), scenario, str(cost)],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank in (0, 1)
