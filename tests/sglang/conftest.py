@@ -1,6 +1,4 @@
-"""Engines run two at a time; warnings of torch and SGLang, which speak at import, are theirs."""
-
-from concurrent.futures import ThreadPoolExecutor
+"""Engines run beside each other, one a model; warnings of torch and SGLang, which speak at import, are theirs."""
 
 import pytest
 
@@ -11,8 +9,21 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def pool():
-    """Where engines wait for their turn: an engine fills one core and takes 2 GB."""
-    with ThreadPoolExecutor(2) as made:
-        yield made
-        made.shutdown(cancel_futures=True)
+def runs(request, tmp_path_factory):
+    """Of every module that has variants of a model: those, all begun at once, as an engine fills one core."""
+    from tests.sglang.served import Runs
+
+    modules = {item.module for item in request.session.items if hasattr(item.module, "VARIANTS")}
+    begun = {
+        module: Runs(tmp_path_factory.mktemp(module.__name__.rpartition(".")[2]), module.VARIANTS, module.make)
+        for module in sorted(modules, key=lambda module: module.__name__)
+    }
+    yield begun
+    for module_runs in begun.values():
+        module_runs.pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module")
+def served(request, runs):
+    """Every variant of this module, served once."""
+    return runs[request.module]

@@ -39,7 +39,7 @@ PROSE = "The old lighthouse keeper had not spoken to anyone for three weeks when
 
 #: By what their continuation does: repeat the prompt word for word, keep to its form, or go its own way.
 PROMPTS = {
-    "copy": f"{NOTICE}\nThe same notice once more, word for word:\n\n{NOTICE[:60]}",
+    "copy": f"{NOTICE}\nThe same notice once more, word for word:\n\n{NOTICE[:56]}",
     "records": RECORDS,
     "code": CODE,
     "prose": PROSE,

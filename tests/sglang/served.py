@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.sources import ROOT
@@ -58,14 +59,15 @@ class Served:
 
 
 class Runs:
-    """Variants of one model, submitted to `pool` at once; each is waited for when a test asks for it."""
+    """Variants of one model, run one after the other; each is waited for when a test asks for it."""
 
-    def __init__(self, pool, folder, variants, make):
-        model = pool.submit(make)
+    def __init__(self, folder, variants, make):
+        self.pool = ThreadPoolExecutor(1)
+        model = self.pool.submit(make, folder / "model")
         self.runs = {}
         for name, variant in variants.items():
             (folder / name).mkdir()
-            self.runs[name] = pool.submit(self._serve, folder / name, variant, model)
+            self.runs[name] = self.pool.submit(self._serve, folder / name, variant, model)
 
     @staticmethod
     def _serve(folder, variant, model):

@@ -10,7 +10,7 @@ from ngramspec.engines.sglang.config import EngineConfig
 from ngramspec.replay import Options, Trace, read, simulate
 from tests.sglang import gemma
 from tests.sglang.drive import BUILT_IN
-from tests.sglang.served import EVERYBODY, NGRAM, Runs, Variant, texts
+from tests.sglang.served import EVERYBODY, NGRAM, Variant, texts
 from tests.sources import ROOT
 
 FLAGS = ("gemma",)
@@ -24,16 +24,10 @@ VARIANTS = {
 }
 
 
-def make():
+def make(folder):
     """The model's folder; made in a process that gives its memory back."""
     subprocess.run([sys.executable, "-m", "tests.sglang.gemma", str(gemma.FOLDER)], cwd=ROOT, check=True)
     return gemma.FOLDER
-
-
-@pytest.fixture(scope="module")
-def served(pool, tmp_path_factory):
-    """Every variant served once."""
-    return Runs(pool, tmp_path_factory.mktemp("gemma"), VARIANTS, make)
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "none"])

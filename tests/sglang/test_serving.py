@@ -11,8 +11,8 @@ from ngramspec.engines.sglang.snapshots import Snapshots
 from ngramspec.replay import Options, Trace, read, simulate
 from ngramspec.replay.recorded.steps import recorded_steps
 from tests.sglang.drive import BUILT_IN
-from tests.sglang.served import EVERYBODY, NGRAM, Runs, Variant, texts
-from tests.sglang.tiny_llama import EOS, make
+from tests.sglang.served import EVERYBODY, NGRAM, Variant, texts
+from tests.sglang.tiny_llama import EOS, make  # noqa: F401 (by `conftest`)
 
 #: FOLDER stands for the variant's own.
 VARIANTS = {
@@ -42,13 +42,6 @@ VARIANTS = {
 
 #: Where SGLang's own knows nothing and ours has read the prompt.
 COPYING = ("copy", "flushed", "long")
-
-
-@pytest.fixture(scope="module")
-def served(pool, tmp_path_factory):
-    """Every variant served once."""
-    folder = tmp_path_factory.mktemp("served")
-    return Runs(pool, folder, VARIANTS, lambda: make(folder / "model"))
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "none"])
