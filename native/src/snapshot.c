@@ -45,6 +45,8 @@ static int suits(const ngs_cache *cache, const i64 *head, const void *tokenizer,
         hash_add(&s, tokenizer, (size_t)n);
         hash_end(&s, fingerprint, 2);
     }
+    for (int i = H_NAME; i < H_KIND; i++)
+        if (head[i]) return 0; /* only a corpus has a name */
     if (memcmp(head + H_KIND, kinds[cache->kind], sizeof kinds[0]) || head[H_VOCAB] != hr[R_VOCAB]) return 0;
     if (head[H_N_EOS] != hr[R_N_EOS] || memcmp(head + H_EOS0, hr + R_EOS0, sizeof(i64) * (size_t)hr[R_N_EOS])) return 0;
     return memcmp(head + H_TOKENIZER, fingerprint, sizeof fingerprint) == 0;
