@@ -167,3 +167,29 @@ def test_doctor_tells_of_records_snapshots_and_widths(capsys, monkeypatch, tmp_p
     assert "secret" not in printed
     assert main(["doctor", "--backend", "fa3"]) == 1
     assert "WRONG refused: width 'measured' with attention backend fa3" in capsys.readouterr().out
+
+
+def test_doctor_reads_the_cost_file_and_counts_the_memory_of_ranks_that_draft_for_themselves(
+    capsys, monkeypatch, tmp_path
+):
+    path = tmp_path / "config.json"
+    settings = {"width": "cost", "cost": str(tmp_path / "cost.json"), "ranks": "local"}
+    path.write_text(json.dumps(settings))
+    monkeypatch.setenv("NGRAMSPEC_CONFIG", str(path))
+    monkeypatch.setattr(contract, "installed", lambda: None)
+    asked = ["doctor", "--backend", "triton", "--tp-size", "4", "--max-running", "64", "--context", "131072"]
+    assert main(asked) == 1
+    assert "cost.json: cannot be read: No such file" in capsys.readouterr().out
+    (tmp_path / "cost.json").write_text('{"baseline_tps": 82, "verify_ms": 30}')
+    main(asked)
+    printed = capsys.readouterr().out
+    assert "ok    step times: cost" in printed
+    assert "memory in each of 4 ranks (2,048 MiB in all): 512 MiB" in printed
+    assert "of 8,388,608; raise max_bytes if they do" in printed and "engine numba;" in printed
+
+
+def test_doctor_says_where_nothing_watches_whether_it_pays(capsys, monkeypatch):
+    monkeypatch.delenv("NGRAMSPEC_CONFIG", raising=False)
+    monkeypatch.setattr(contract, "installed", lambda: None)
+    main(["doctor", "--backend", "fa3"])
+    assert "nothing watches whether speculation pays here" in capsys.readouterr().out

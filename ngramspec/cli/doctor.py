@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..arena import BLOCK
 from ..engines.sglang import contract
 from ..engines.sglang.config import CONFIG_FILE, SWITCH, EngineConfig, asked, from_environment
 from ..engines.sglang.record import MAX_WAITING
@@ -90,6 +91,18 @@ def _settings(server: Server) -> Iterator[tuple[bool, str]]:
     except EngineContractError as error:
         yield False, f"refused: {error}"
         return
+    try:
+        cost = config.cost_model()
+    except ConfigError as error:
+        yield False, f"cost: {error}"
+        return
+    if cost is not None:
+        yield True, f"step times: {cost.name}, {cost.kind}, {config.cost}"
+    elif config.width == "fixed" and not server.can_pause(config):
+        yield (
+            True,
+            "nothing watches whether speculation pays here: plain steps are not cheap, and no cost file is given",
+        )
     yield from _memory(server, config)
 
 
@@ -101,9 +114,21 @@ def _memory(server: Server, config: EngineConfig) -> Iterator[tuple[bool, str]]:
         return
     yield True, start_line(config, drafter, server)
     mib, corpora = drafter.nbytes / 2**20, config.max_corpus_bytes / 2**20
-    where = "rank 0, which drafts for all ranks" if server.tp_size > 1 else "the scheduler process"
+    where = "the scheduler process"
+    if server.tp_size > 1:
+        local = f"each of {server.tp_size} ranks ({server.tp_size * drafter.nbytes / 2**20:,.0f} MiB in all)"
+        where = local if config.ranks == "local" else "rank 0, which drafts for all ranks"
     copies = f"; as much again for the seconds that a snapshot takes: {mib:,.0f} MiB" if config.snapshot else ""
     yield True, f"memory in {where}: {mib:,.0f} MiB, and up to {corpora:,.0f} MiB of external corpora{copies}"
+    live, own = server.max_running * server.context_tokens, BLOCK * drafter.n_own_blocks
+    if live > own:
+        yield (
+            True,
+            (
+                f"if all {server.max_running} requests ran at {server.context_tokens:,} tokens, the longest would be "
+                f"forgotten from their beginning: room for {own:,} of {live:,}; raise max_bytes if they do"
+            ),
+        )
     if config.record:
         held = (1 + MAX_WAITING) * config.record.file_bytes / 2**20
         yield (

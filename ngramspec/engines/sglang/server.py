@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...arena import BLOCK
 from ...config import DrafterConfig
 from ...errors import EngineContractError
+from ...native import choose
 from .config import EngineConfig
 
 #: Attention backends that read a tree mask; on any other, drafts are chains, for which causal attention is enough.
@@ -133,5 +134,5 @@ def start_line(config: EngineConfig, drafter: DrafterConfig, server: Server) -> 
     return (
         f"ngramspec: drafts {shape} of up to {server.n_rows - 1} tokens (attention {backends}), {rows}, "
         f"{drafter.nbytes / 2**20:.0f} MiB a process, {own:,} tokens of running requests' own text "
-        f"(all running at full context would be {live:,}); {settings}"
+        f"(all running at full context would be {live:,}), engine {choose(None)}; {settings}"
     )
