@@ -9,7 +9,6 @@ from __future__ import annotations
 from benchmarks import workloads
 from benchmarks.cost import measure, options, start, warm
 from benchmarks.expected import Expectations
-from ngramspec.replay import write_json
 
 CONTEXTS, QUICK = (1_024, 8_192, 32_768, 131_072), (1_024, 8_192)
 REQUESTS = 4
@@ -23,9 +22,7 @@ def main() -> None:
     served = [workloads.context(n, REQUESTS) for n in (QUICK if asked.quick else CONTEXTS)]
     warm(names, served[0])
     results["contexts"] = measure(served, names, results["repeats"], expected)
-    results["unchecked"] = [] if asked.record else expected.unknown()
-    if asked.json:
-        write_json(results, asked.json)
+    expected.write(results, asked.json, asked.record)
     expected.close(asked.record)
 
 

@@ -18,7 +18,6 @@ from benchmarks.machine import machine
 from benchmarks.serve import serve
 from benchmarks.traces import load, named
 from benchmarks.workloads import PACE, Workload
-from ngramspec.replay import write_json
 from ngramspec.replay.sample import sample
 
 BATCHES, QUICK_BATCHES = (1, 8, 32, 64), (1, 32)
@@ -105,9 +104,7 @@ def main() -> None:
         name, trace = load(path, TRACE_REQUESTS)
         served += workloads.batches(name, trace, (32,))
     results["batches"] = measure(served, names, results["repeats"], expected)
-    results["unchecked"] = [] if asked.record else expected.unknown()
-    if asked.json:
-        write_json(results, asked.json)
+    expected.write(results, asked.json, asked.record)
     expected.close(asked.record)
 
 

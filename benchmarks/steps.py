@@ -18,11 +18,11 @@ import numpy as np
 
 import ngramspec as ns
 from benchmarks.machine import machine
+from benchmarks.workloads import VOCAB, text
 from ngramspec.kernels.evidence import gather
 from ngramspec.replay import write_json
 from ngramspec.replay.sample import sample
 
-VOCAB = 262_144
 CACHES: dict[str, Callable[..., Any]] = {
     "rolling-hash": lambda **s: ns.RollingHashCache(ns.HashConfig(vocab_size=VOCAB, **s)),
     "suffix-trie": lambda **s: ns.SuffixTrieCache(ns.TrieConfig(vocab_size=VOCAB, **s)),
@@ -36,14 +36,6 @@ def cpu_us(call: Callable[..., object], *args: Any, repeats: int = 1, **settings
     for _ in range(repeats):
         call(*args, **settings)
     return (time.thread_time_ns() - start) / 1000 / repeats
-
-
-def text(n_tokens: int, shift: int = 0) -> np.ndarray:
-    """Tokens of the sample, prompts and outputs in file order; every further pass over it uses other ids."""
-    trace = sample("test")
-    once = np.concatenate([np.concatenate([trace.prompt[i], trace.output[i]]) for i in range(len(trace))])
-    passes = [(once + 7919 * (shift + k)) % (VOCAB - 1) for k in range(-(-n_tokens // len(once)))]
-    return np.concatenate(passes)[:n_tokens].astype(np.int32)
 
 
 def insert_us(name: str, runs: int) -> dict[str, float]:
