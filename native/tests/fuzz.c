@@ -5,22 +5,9 @@
 #include "fuzzing.h"
 
 static ngs_config config_of(uint32_t choice) {
-    ngs_config config = {.struct_size = sizeof config, .kind = 1 + (int32_t)(choice % 3), .vocab_size = VOCAB};
-    config.capacity_tokens = 32 * (2 * MAX_SLOTS + 2) + 64 * (choice / 16 % 4);
-    config.n_eos = 1;
-    config.eos_ids[0] = VOCAB - 1;
-    config.max_requests = MAX_SLOTS;
+    ngs_config config = small_config(1 + (int32_t)(choice % 3), 2 * (choice / 16 % 4));
     config.max_sessions = (int32_t)(choice / 4 % 4);
-    config.n_orders = 3;
-    memcpy(config.orders, (int32_t[]){1, 2, 4}, 3 * sizeof(int32_t));
-    config.max_hops = 8;
-    config.max_match = 16;
-    config.shared_percent = 50;
-    config.counted_rows = 32;
     config.deferred = (int32_t)(choice / 64 % 2);
-    config.depth = 4;
-    config.max_followers = 8;
-    config.max_nodes = 100;
     return config;
 }
 

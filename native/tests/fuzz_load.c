@@ -10,19 +10,8 @@
 enum { HEAD_WORDS = 64, H_CHECKSUM = 4, H_VOCAB = 10, H_N_EOS = 11, H_KIND = 28, H_EOS0 = 32 };
 
 static ngs_config config_of(uint32_t choice) {
-    ngs_config config = {.struct_size = sizeof config, .kind = NGS_ROLLING_HASH, .vocab_size = VOCAB};
-    if (choice % 32 == 31) config.kind = NGS_DRAFTER; /* whose mixer takes fifty times as long to hash: rarely */
-    config.capacity_tokens = 32 * (2 * MAX_SLOTS + 2) + 64 * (choice / 8 % 4);
-    config.n_eos = 1;
-    config.eos_ids[0] = VOCAB - 1;
-    config.max_requests = MAX_SLOTS;
-    config.max_sessions = 2;
-    config.n_orders = 3;
-    memcpy(config.orders, (int32_t[]){1, 2, 4}, 3 * sizeof(int32_t));
-    config.max_hops = 8;
-    config.max_match = 16;
-    config.shared_percent = 50;
-    config.counted_rows = 32;
+    /* The drafter's mixer takes fifty times as long to hash: rarely. */
+    ngs_config config = small_config(choice % 32 == 31 ? NGS_DRAFTER : NGS_ROLLING_HASH, 2 * (choice / 8 % 4));
     config.deferred = (int32_t)(choice / 64 % 2);
     return config;
 }

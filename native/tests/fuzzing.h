@@ -23,6 +23,26 @@ static uint32_t take(Input *in) {
     return *in->data++;
 }
 
+/* A small cache of this kind and so many blocks beyond the fewest; targets change what they are about. */
+static inline ngs_config small_config(int32_t kind, int64_t n_blocks) {
+    ngs_config config = {.struct_size = sizeof config, .kind = kind, .vocab_size = VOCAB};
+    config.capacity_tokens = 32 * (2 * MAX_SLOTS + 2 + n_blocks);
+    config.n_eos = 1;
+    config.eos_ids[0] = VOCAB - 1;
+    config.max_requests = MAX_SLOTS;
+    config.max_sessions = 2;
+    config.n_orders = 3;
+    memcpy(config.orders, (int32_t[]){1, 2, 4}, 3 * sizeof(int32_t));
+    config.max_hops = 8;
+    config.max_match = 16;
+    config.shared_percent = 50;
+    config.counted_rows = 32;
+    config.depth = 4;
+    config.max_followers = 8;
+    config.max_nodes = 100;
+    return config;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(int condition, const char *what) {
