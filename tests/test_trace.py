@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramspec.errors import TraceError
+from ngramspec.errors import ConfigError, TraceError
 from ngramspec.replay import Labels, Ragged, Trace, inspect, read, write
 from ngramspec.replay.inspection import remarks
 from tests.naive_replay import make_trace, traces
@@ -337,3 +337,13 @@ def test_a_trace_of_requests_at_hand_is_what_was_given():
 def test_requests_that_do_not_fit_together_are_refused(settings, message):
     with pytest.raises(TraceError, match=message):
         Trace.of(**{"prompts": [[1], [2]], "outputs": [[1], [2]]} | settings)
+
+
+@pytest.mark.parametrize(
+    "ids", [[1.5], [2**31], np.array([2**33]), "12", ["1"], [[1]], [None], np.array([2**32 - 1], np.uint32)]
+)
+def test_ids_that_are_none_are_refused_not_bent(ids):
+    for settings in ({"prompts": [ids]}, {"outputs": [ids]}, {"eos_ids": ids}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            Trace.of(**{"prompts": [[1]], "outputs": [[1]]} | settings)
+    assert Trace.of([[1]], [[2]], session=np.array(["a"])).session.tolist() == ["a"]

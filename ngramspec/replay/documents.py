@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -189,11 +190,15 @@ def _json(where: str, line: str) -> Any:
         raise TraceError(f"{where}: not JSON ({error}): got {_short(line)}") from None
 
 
+#: An id as text: longer ones fit no 32 bits, and Python refuses to read very long ones.
+NUMBER = re.compile(r"-?[0-9]{1,20}")
+
+
 def _id_line(where: str, line: str) -> Int32:
     if line.lstrip().startswith("["):
         values = _json(where, line)
     else:
-        values = [int(part) if part.lstrip("-").isdecimal() else part for part in line.split()]
+        values = [int(part) if NUMBER.fullmatch(part) else part for part in line.split()]
     return _checked(where, values)
 
 

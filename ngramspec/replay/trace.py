@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..caches.arguments import as_tokens
 from ..errors import TraceError
 
 Int32 = NDArray[np.int32]
@@ -207,6 +208,8 @@ class Trace:
         ------
         TraceError
             Something has another number of requests, or an id is not allowed.
+        ConfigError
+            Token ids are no flat list of integers, or do not fit 32 bits.
         """
         n = len(prompts)
         for what, given in (("outputs", outputs), ("session", session), ("turn", turn), ("arrival", arrival),
@@ -217,14 +220,14 @@ class Trace:
         return cls(
             name=name,
             ids=tuple(map(str, range(n))),
-            prompt=Ragged.of(prompts),
-            output=Ragged.of(outputs),
-            session=Labels.of(session or none),
+            prompt=Ragged.of([as_tokens(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]),
+            output=Ragged.of([as_tokens(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]),
+            session=Labels.of(none if session is None else session),
             turn=np.full(n, -1, np.int32) if turn is None else np.array(turn, np.int32),
             arrival=np.full(n, np.nan) if arrival is None else np.array(arrival, np.float64),
-            finish_reason=Labels.of(finish_reason or none),
-            category=Labels.of(category or none),
-            eos=Ragged.of([eos_ids] * n),
+            finish_reason=Labels.of(none if finish_reason is None else finish_reason),
+            category=Labels.of(none if category is None else category),
+            eos=Ragged.of([as_tokens(eos_ids, "eos_ids")] * n),
             sampling=Labels.of(none),
             spec=Labels.of(none),
         )
