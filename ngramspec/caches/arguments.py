@@ -14,6 +14,7 @@ from ..kernels.limits import bad_span
 from .base import Int32, Share, Tokens
 
 _INT32, _CONTIGUOUS = np.dtype(np.int32), (4,)
+_SHARES = get_args(Share)
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1  # as int32 holds them; a vocabulary ends before the last
 
 
@@ -28,8 +29,8 @@ def request_named(request_id: str, session: str | None, tenant: str | None, shar
     for value, name in ((request_id, "request_id"), (session, "session"), (tenant, "tenant")):
         if not isinstance(value, str) and (value is not None or name == "request_id"):
             raise ConfigError(f"{name}: got {value!r}, must be text{'' if name == 'request_id' else ' or None'}")
-    if not isinstance(share, str) or share not in get_args(Share):
-        raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
+    if not isinstance(share, str) or share not in _SHARES:
+        raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, _SHARES))}")
 
 
 def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:

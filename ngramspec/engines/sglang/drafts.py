@@ -222,7 +222,8 @@ class Drafts:
                 kv_tokens = self.requests.kv_tokens(requests) if self.pace.needs_kv else 0
                 self.pace.begin(n, self.counters.emitted, kv_tokens)
                 width = self.pace.choose(out, n)
-            np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
+            if width < self.n_rows:
+                np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
             ids, seen = self._views(n, width)
             fill_rows(n, out.tokens, out.parents, out.n_draft, self._last, self.chain, width, ids, seen)
             self.guard.worked()
