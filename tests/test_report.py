@@ -288,6 +288,7 @@ def test_settings_are_named(config, words):
         ({}, "3 of 24 requests are marked as re-tokenised"),
         ({}, "numerics change with the shape of a batch"),
         ({}, "Uncalibrated"),
+        ({"cost": CostModel.from_two(82, 30).describe()}, "until measured and added."),
         ({"share": "none"}, "the order of requests does not matter"),
         ({"concurrency": 8}, "8 requests at a time"),
         ({"warm_up": ["other.jsonl"]}, "had first seen other.jsonl"),
