@@ -15,7 +15,9 @@ from ..errors import ConfigError
 
 CostFile = Annotated[
     Path | None,
-    typer.Option("--cost", metavar="FILE", help="Step times: calibrate's .json, or .csv of batch,n_tokens,kv_tokens,ms."),
+    typer.Option(
+        "--cost", metavar="FILE", help="Step times: calibrate's .json, or .csv of batch,n_tokens,kv_tokens,ms."
+    ),
 ]
 Profile = Annotated[
     str | None,
