@@ -31,7 +31,11 @@ def import_(
         bool, typer.Option("--allow-pickle", help="Read pickled dumps of your own servers.")
     ] = False,
 ) -> None:
-    """Read other programs' logs and conversations. Good rows are kept when some are bad."""
+    """Read other programs' logs and conversations. Good rows are kept when some are bad.
+
+    Best are records with the token ids that were served. Text needs --tokenizer, the model's own, and conversations its
+    chat template; ids made of text may differ from those served.
+    """
     if any(source.exists() and output.exists() and output.samefile(source) for source in sources):
         raise TraceError(f"{output}: is a file that is read; choose another name")
     size = sum(source.stat().st_size for source in sources if source.exists())

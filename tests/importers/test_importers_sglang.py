@@ -63,7 +63,9 @@ def test_sglang_log_to_which_a_collector_added_fields(tmp_path):
 
 def test_a_log_without_a_whole_request_says_so(tmp_path):
     came = lines(tmp_path / "server.log", *(line for line in sglang_lines(sglang_pair()) if "out" not in line))
-    with pytest.raises(TraceError, match=r"no rows; got no whole request in sglang-log: SGLang's .*; check"):
+    with pytest.raises(
+        TraceError, match=r"no rows; got no whole request in sglang-log: SGLang's log with --log-requests .*; check"
+    ):
         load([came])
     with pytest.raises(TraceError, match=r"no rows; got no whole request in sglang-log"):
         load([lines(tmp_path / "chat.jsonl", {"messages": []})], format="sglang-log")

@@ -25,7 +25,7 @@ class SGLangLog(Importer):
     """Lines of finished requests; other lines of a server's output are passed over."""
 
     name = "sglang-log"
-    about = "SGLang's request log in JSON, level 3"
+    about = "SGLang's log with --log-requests --log-requests-level 3 --log-requests-format json"
 
     def matches(self, source: Source) -> bool:
         """By a line that the request logger wrote, among the first."""
