@@ -124,7 +124,8 @@ def test_content_decides_not_the_suffix(tmp_path):
         ({**FULL, "retokenised": True}, r"field retokenised: got true, allowed one of prompt, output, both"),
         ({**FULL, "eos_ids": [-2]}, r"field eos_ids\[0\]: got -2"),
         ({"prompt_ids": [1]}, r"row 2: field output_ids is missing"),
-        ({"prompt": "a", "output": "b"}, r"row 2: field prompt_ids is missing.*text alone.*tokenised"),
+        ({"prompt": "a", "output": "b"}, r"row 2: field prompt_ids is missing.*ngramspec trace import .*--tokenizer"),
+        ({"prompt": "a", "timestamp": "noon"}, r'timestamp: got "noon", .*; ngramspec trace import makes'),
         ([1, 2], r"row 2: got \[1,2\], allowed one object"),
         ('{"prompt_ids": [1, 2', r"row 2: not JSON .*got '\{\"prompt_ids\": \[1, 2', each line"),
         ("nonsense", r"row 2: not JSON"),
@@ -141,6 +142,14 @@ def test_a_bad_row_is_named_with_file_row_and_field(tmp_path, row, message):
     trace = read(path, skip_bad=True)
     assert (len(trace), trace.n_skipped, len(trace.skipped)) == (2, 1, 1)
     assert trace.skipped[0] == str(caught.value)
+
+
+@pytest.mark.parametrize("content", [json.dumps({"messages": []}), "words of a log", json.dumps({"timestamp": "noon"})])
+def test_a_file_of_another_program_is_told_how_to_become_a_trace(tmp_path, content):
+    with pytest.raises(TraceError, match=r"row 1.*; ngramspec trace import makes a trace of other programs' logs"):
+        read(lines(tmp_path / "server.log", content))
+    with pytest.raises(TraceError, match=r"row 2: not JSON .*one object$"):  # of a trace, one row is bad
+        read(lines(tmp_path / "t.jsonl", FULL, "words"))
 
 
 def test_bytes_that_are_not_text(tmp_path):
@@ -188,7 +197,7 @@ def test_files_that_are_no_traces(tmp_path, name, content, message):
 
 
 def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(TraceError, match=r"none.jsonl: cannot be read: No such file"):
+    with pytest.raises(TraceError, match=r"none.jsonl: cannot be read: No such file or directory; check the path"):
         read(tmp_path / "none.jsonl")
     with pytest.raises(TraceError, match="cannot be read: Is a directory"):
         read(tmp_path)
