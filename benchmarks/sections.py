@@ -194,10 +194,10 @@ def of_behind(result: dict[str, Any]) -> str:
     """Steps behind SGLang."""
     text = (
         "## Behind SGLang\n\n"
-        "Everything that the plugin does in a scheduler's step (catching up with the engine's records, drafts, rows and "
-        f"masks, learning), {result['tokens_a_step']} tokens a request and step, beside the calls of SGLang's corpus "
-        f"({result['version']}) alone, without the lists that its worker makes for them. *Waits*: what of ours the model "
-        "waits for beside look-ups, the median; the rest runs while the model does.\n\n"
+        "Everything that the plugin does in a scheduler's step (catching up with the engine's records, drafts, rows "
+        f"and masks, learning), {result['tokens_a_step']} tokens a request and step, beside the calls of SGLang's "
+        f"corpus ({result['version']}) alone, without the lists that its worker makes for them. *Waits*: what of ours "
+        "the model waits for beside look-ups, the median; the rest runs while the model does.\n\n"
     )
     heads = ["batch", "ours", "ours, C core", "SGLang", "SGLang over ours", "waits"]
     for n_cached, steps in result["steps"].items():
@@ -215,8 +215,9 @@ def of_behind(result: dict[str, Any]) -> str:
     arrival = result["arrival"]["numba"]
     return text + (
         f"Kind: {result['kind']}. A prompt of {result['arrival']['prompt_tokens']:,} tokens that arrives beside eight "
-        f"running requests: the longest that the model waits for our part of a step is {arrival['arrival_ms']:.2f} ms, "
-        f"{arrival['usual_ms']:.2f} ms without it; {arrival['beside_ms']:.1f} ms more pass while the model reads it.\n\n"
+        f"running requests: the longest that the model waits for our part of a step is {arrival['arrival_ms']:.2f} "
+        f"ms, {arrival['usual_ms']:.2f} ms without it; {arrival['beside_ms']:.1f} ms more pass while the model reads "
+        "the prompt.\n\n"
     )
 
 
