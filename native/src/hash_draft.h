@@ -99,10 +99,13 @@ static inline void hash_accept_row(const ngs_cache *c, i64 row, const i32 *token
 
 /* Append prompt tokens to a row's own text, and to the tenant's when it shares all. */
 static inline void hash_ingest(const ngs_cache *c, i64 row, const i32 *tokens, i64 n_tokens) {
-    int share_all = c->mem[row_at(c->requests, row) + T_SHARE] == SHARE_ALL;
+    if (c->mem[row_at(c->requests, row) + T_SHARE] != SHARE_ALL) {
+        own_extend(c->requests, c->own, c->mem, row, tokens, n_tokens);
+        return;
+    }
     for (i64 j = 0; j < n_tokens; j++) {
         i64 value = to_value(c->requests, tokens[j]);
-        if (share_all) share_next(c, row, value);
+        share_next(c, row, value);
         own_append(c->requests, c->own, c->mem, row, value);
     }
 }

@@ -4,6 +4,8 @@
 
 #include "store.h"
 
+enum { AHEAD = 16 }; /* tokens of a prompt whose heads are found at once */
+
 /* Offset of a row in the buffer. */
 static inline i64 row_at(const i64 *hr, i64 row) { return hr[R_OFF] + row * ROW; }
 
@@ -115,21 +117,26 @@ static inline i64 take_own_block(i64 *hr, i64 *ho, i32 *m) {
     return b;
 }
 
-/* Append one token to a row's own text; `value` is token + 1, -1 for a placeholder. */
-static inline void own_append(i64 *hr, i64 *ho, i32 *m, i64 row, i64 value) {
-    i64 r = row_at(hr, row), tail = m[r + T_TAIL], lo = m[r + T_OWNER_LO], hi = m[r + T_OWNER_HI];
+/* Write one token behind a row's own text, in no chain yet; returns its position. */
+static inline i64 own_put(i64 *hr, i64 *ho, i32 *m, i64 row, i64 value) {
+    i64 r = row_at(hr, row), tail = m[r + T_TAIL];
     if (tail == 0 || m[meta_at(ho, tail - 1) + M_FILL] == BLOCK) {
         i64 b = take_own_block(hr, ho, m);
         tail = m[r + T_TAIL]; /* may have changed: its first block can be its only one */
-        open_block(ho, m, b, tail - 1, lo, hi, 0);
+        open_block(ho, m, b, tail - 1, m[r + T_OWNER_LO], m[r + T_OWNER_HI], 0);
         m[r + T_BLOCKS] += 1;
         if (tail == 0) m[r + T_FIRST] = (i32)(b + 1);
         tail = b + 1;
         m[r + T_TAIL] = (i32)tail;
     }
-    i64 p = put(ho, m, tail - 1, value);
     m[r + T_LENGTH] += 1;
-    if (ho[S_ORDERS]) insert(ho, m, p, lo, hi);
+    return put(ho, m, tail - 1, value);
+}
+
+/* Append one token to a row's own text; `value` is token + 1, -1 for a placeholder. */
+static inline void own_append(i64 *hr, i64 *ho, i32 *m, i64 row, i64 value) {
+    i64 r = row_at(hr, row), p = own_put(hr, ho, m, row, value);
+    if (ho[S_ORDERS]) insert(ho, m, p, m[r + T_OWNER_LO], m[r + T_OWNER_HI]);
 }
 
 /* Position of a row's last token, -1 when it has none. */
@@ -157,6 +164,33 @@ static inline i64 own_context(const i64 *hr, const i64 *ho, const i32 *m, i64 ro
 
 /* Stored form of a token id: id + 1, or -1 for a placeholder. */
 static inline i64 to_value(const i64 *hr, i64 token) { return 0 <= token && token < hr[R_VOCAB] ? token + 1 : -1; }
+
+/* Append many tokens to a row's own text, which has chains; with the outcome of appending one after the other.
+ *
+ * The heads of AHEAD tokens are found, and asked for, before the first of them is entered, so that cache misses of
+ * different tokens overlap. */
+static inline void own_extend(i64 *hr, i64 *ho, i32 *m, i64 row, const i32 *tokens, i64 n_tokens) {
+    i64 r = row_at(hr, row), top = ho[S_ORDER0 + ho[S_ORDERS] - 1];
+    i32 values[AHEAD + 64]; /* newest first, as contexts are; no order is larger */
+    Heads heads[AHEAD];
+    for (i64 start = 0; start < n_tokens; start += AHEAD) {
+        i64 n = least_of(AHEAD, n_tokens - start), lo = m[r + T_OWNER_LO], hi = m[r + T_OWNER_HI];
+        i64 known = own_context(hr, ho, m, row, values + AHEAD, top);
+        i32 dropped = m[r + T_DROPPED];
+        for (i64 j = 0; j < n; j++) {
+            i32 *first = values + AHEAD - 1 - j;
+            *first = (i32)to_value(hr, tokens[start + j]);
+            heads[j] = heads_of(ho, m, lo, hi, first, least_of(j + 1 + known, top));
+        }
+        for (i64 j = 0; j < n; j++) {
+            i64 p = own_put(hr, ho, m, row, values[AHEAD - 1 - j]);
+            if (m[r + T_DROPPED] == dropped)
+                link_position(ho, m, p, &heads[j]);
+            else /* space ran out, and the text lost its beginning: contexts may be shorter than they were */
+                insert(ho, m, p, lo, hi);
+        }
+    }
+}
 
 /* Tokens that an idle row's text shares with `tokens` from the start; 0 when its start was dropped. */
 static inline i64 common_prefix(const i64 *hr, const i64 *ho, const i32 *m, i64 row, const i32 *tokens, i64 n_tokens) {

@@ -225,4 +225,16 @@ static inline Heads heads_of(const i64 *h, const i32 *m, i64 lo, i64 hi, const i
     return heads;
 }
 
+/* As `insert`, where `heads_of` has found the heads already. */
+static inline void link_position(i64 *h, i32 *m, i64 p, const Heads *heads) {
+    i64 n = h[S_ORDERS], row = h[S_LINKS] + p * (1 + n);
+    h[S_CLOCK] = most_of((h[S_CLOCK] + 1) & CLOCK_MASK, 1); /* 0 is no position's */
+    m[row] = (i32)h[S_CLOCK];
+    for (i64 o = 0; o < heads->n; o++) {
+        m[row + 1 + o] = m[heads->at[o]];
+        m[heads->at[o]] = (i32)(p + 1);
+    }
+    for (i64 o = heads->n; o < n; o++) m[row + 1 + o] = 0;
+}
+
 #endif

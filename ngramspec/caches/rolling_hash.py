@@ -65,7 +65,7 @@ class RollingHashCache(SessionCache):
         return self._requests, self._own, self._shared, header, self._m, mem
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
-        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._context)
+        hash_draft.ingest(*self._state, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, self._w)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         hash_draft.accept_batch(*self._state, slots, tokens, offsets, self._context)

@@ -125,13 +125,15 @@ class Drafter(SessionCache):
         self._scratch = [tuple(np.zeros(shape, np.int32) for shape in shapes) for _ in range(self.config.draft_threads)]  # type: ignore[misc]
 
     def _ingest_row(self, row: int, tokens: Int32) -> None:
-        context = self._scratch[0][0][W_CONTEXT:]
-        ingest(*self._texts, self._m, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
+        w = self._scratch[0][0]
+        ingest(*self._texts, self._m, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, w)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         if len(tokens) > kernels.MAX_SETTLE:
             longest = int(np.diff(offsets[: len(slots) + 1]).max(initial=0))
             if longest > kernels.MAX_SETTLE:
+                if self._deferred:
+                    self._settle(slots, False)
                 self._accept_long(slots, tokens, offsets)
                 return
         kernels.accept_batch(*self._state, slots, tokens, offsets, self._deferred, *self._scratch[0])

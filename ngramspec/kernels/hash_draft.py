@@ -21,6 +21,9 @@ from .evidence import (
     L_LEVEL,
     L_TOTAL,
     N_TIERS,
+    W_CONTEXT,
+    W_HISTORY,
+    W_STARTS,
     collect,
     gather,
     levels,
@@ -32,6 +35,7 @@ from .requests import (
     is_eos,
     own_append,
     own_context,
+    own_extend,
     own_pop,
     row_at,
     to_value,
@@ -164,12 +168,14 @@ def accept_batch(hr, ho, hs, m, slots, tokens, offsets, context):
 
 
 @kernel
-def ingest(hr, ho, hs, m, row, tokens, share_all, context):
+def ingest(hr, ho, hs, m, row, tokens, share_all, w):
     """Append prompt tokens to a row's own text, and to the tenant's when it shares all."""
+    if not share_all:
+        own_extend(hr, ho, m, row, tokens, w[W_CONTEXT:W_STARTS], w[W_HISTORY:])
+        return
     for j in range(len(tokens)):
         value = to_value(hr, int(tokens[j]))
-        if share_all:
-            share_next(hr, ho, hs, m, row, value, context)
+        share_next(hr, ho, hs, m, row, value, w[W_CONTEXT:])
         own_append(hr, ho, m, row, value)
 
 

@@ -5,7 +5,7 @@ free the least recently used idle session loses its last block; when none is idl
 first. Shared text lies in a ring of blocks keyed by tenant; live own text is never evicted by it.
 """
 
-from .._jit import inline, kernel
+from .._jit import inline, kernel, prefetch
 from ..arena import (
     BLOCK,
     FREE,
@@ -15,6 +15,7 @@ from ..arena import (
     M_NEXT,
     M_PREV,
     MAX_BANNED,
+    MAX_ORDERS,
     META,
     R_EOS0,
     R_IDLE_NEW,
@@ -27,7 +28,9 @@ from ..arena import (
     R_VOCAB,
     ROW,
     S_EVICTED,
+    S_HEAD,
     S_META,
+    S_ORDER0,
     S_ORDERS,
     S_TEXT,
     S_TOKENS,
@@ -57,7 +60,9 @@ from ..arena import (
 from .store import (
     clear_position,
     free_block,
+    heads_of,
     insert,
+    link,
     mix,
     newer,
     older,
@@ -66,6 +71,8 @@ from .store import (
     take_free_block,
     unlink,
 )
+
+AHEAD = 16  # tokens of a prompt whose heads are found at once
 
 
 @inline
@@ -181,9 +188,9 @@ def take_own_block(hr, ho, m):
     return b
 
 
-@kernel
-def own_append(hr, ho, m, row, value):
-    """Append one token to a row's own text; `value` is token + 1, -1 for a placeholder."""
+@inline
+def own_put(hr, ho, m, row, value):
+    """Write one token behind a row's own text, in no chain yet; returns its position."""
     r = row_at(hr, row)
     tail = int(m[r + T_TAIL])
     lo, hi = int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI])
@@ -196,10 +203,42 @@ def own_append(hr, ho, m, row, value):
             m[r + T_FIRST] = b + 1
         tail = b + 1
         m[r + T_TAIL] = tail
-    p = put(ho, m, tail - 1, value)
     m[r + T_LENGTH] += 1
+    return put(ho, m, tail - 1, value)
+
+
+@kernel
+def own_append(hr, ho, m, row, value):
+    """Append one token to a row's own text; `value` is token + 1, -1 for a placeholder."""
+    p, r = own_put(hr, ho, m, row, value), row_at(hr, row)
     if ho[S_ORDERS]:
-        insert(ho, m, p, lo, hi)
+        insert(ho, m, p, int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI]))
+
+
+@kernel
+def own_extend(hr, ho, m, row, tokens, values, heads):
+    """Append many tokens to a row's own text, which has chains; with the outcome of appending one after the other.
+
+    The heads of AHEAD tokens are found, and asked for, before the first of them is entered, so that cache misses of
+    different tokens overlap. Scratch: `values` for AHEAD tokens and the longest order, `heads` for AHEAD * MAX_ORDERS.
+    """
+    r, top = row_at(hr, row), int(ho[S_ORDER0 + ho[S_ORDERS] - 1])
+    lo, hi = int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI])
+    for start in range(0, len(tokens), AHEAD):
+        n, dropped = min(AHEAD, len(tokens) - start), m[r + T_DROPPED]
+        known = own_context(hr, ho, m, row, values[AHEAD : AHEAD + top])
+        for j in range(n):  # newest first, as contexts are
+            first = AHEAD - 1 - j
+            values[first] = to_value(hr, int(tokens[start + j]))
+            heads_of(ho, lo, hi, values[first:], min(j + 1 + known, top), heads[MAX_ORDERS * j :])
+            for o in range(ho[S_ORDERS]):
+                prefetch(m, ho[S_HEAD] + int(heads[MAX_ORDERS * j + o]))
+        for j in range(n):
+            p = own_put(hr, ho, m, row, int(values[AHEAD - 1 - j]))
+            if m[r + T_DROPPED] == dropped:
+                link(ho, m, p, heads[MAX_ORDERS * j :])
+            else:  # space ran out, and the text lost its beginning: contexts may be shorter than they were
+                insert(ho, m, p, lo, hi)
 
 
 @inline

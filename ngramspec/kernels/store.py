@@ -99,6 +99,22 @@ def insert(h, m, p, lo, hi):
         o += 1
 
 
+@inline
+def link(h, m, p, heads):
+    """As `insert`, where `heads_of` has found the heads already."""
+    n = h[S_ORDERS]
+    row = h[S_LINKS] + p * (1 + n)
+    h[S_CLOCK] = max((h[S_CLOCK] + 1) & CLOCK_MASK, 1)  # 0 is no position's
+    m[unsigned(row)] = h[S_CLOCK]
+    for o in range(n):
+        older_one = 0
+        if heads[unsigned(o)] >= 0:
+            head = h[S_HEAD] + int(heads[unsigned(o)])
+            older_one = int(m[unsigned(head)])
+            m[unsigned(head)] = p + 1
+        m[unsigned(row + 1 + o)] = older_one
+
+
 @kernel
 def unlink(h, m, p, lo, hi):
     """Take position `p` out of its chains, where it is found within a bounded walk from the head."""
@@ -287,7 +303,7 @@ def heads_of(h, lo, hi, context, n_context, heads):
     for i in range(n):
         heads[i] = -1
     for depth in range(n_context):
-        if o == n:
+        if o == n or context[depth] <= 0:
             break
         x = mix(x, int(context[depth]))
         if depth + 1 == h[S_ORDER0 + o]:
