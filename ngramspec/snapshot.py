@@ -35,11 +35,11 @@ from .arena import (
     Arena,
     Component,
 )
+from .caches.files import StrPath
 from .caches.image import (
     FORMAT_VERSION,
     HEAD_NBYTES,
     Head,
-    StrPath,
     attach,
     fingerprint,
     naming,

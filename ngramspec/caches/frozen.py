@@ -34,7 +34,8 @@ from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.frozen import append_document
 from .arguments import as_tokens
 from .base import Int32, Tokens
-from .image import MAX_NAME_NBYTES, Head, StrPath, attach, check_name, fingerprint, naming, read, same_tokenizer, write
+from .files import StrPath
+from .image import MAX_NAME_NBYTES, Head, attach, check_name, fingerprint, naming, read, same_tokenizer, write
 from .untrusted import check_text
 
 _KIND = "frozen"

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -35,9 +33,8 @@ from ..arena import (
     digest63,
 )
 from ..errors import CapacityError, ConfigError, SnapshotError
+from .files import StrPath, replacing
 from .mapping import private_pages
-
-StrPath = str | os.PathLike[str]
 
 MAGIC = int.from_bytes(b"ngrmsnap", "little")
 FORMAT_VERSION = 1
@@ -115,10 +112,7 @@ def check_name(name: str) -> str:
 
 
 def write(path: StrPath, head: Head, arena: Arena) -> None:
-    """Write a snapshot in the place of `path`; a crash at any byte leaves the old file.
-
-    The new file is complete on disk under another name in the same folder before it takes the old one's place. Only its
-    owner can read it: it holds users' text. A crash may leave that other file (`.NAME.*.tmp`) behind.
+    """Write a snapshot in the place of `path`, as `replacing` does. Only its owner can read it: it holds users' text.
 
     Parameters
     ----------
@@ -131,30 +125,16 @@ def write(path: StrPath, head: Head, arena: Arena) -> None:
 
     Raises
     ------
+    ConfigError
+        `path` is no path.
     OSError
         The file could not be written; the old one is still there.
     """
-    target = Path(os.path.realpath(path))
     words = _pack(head, arena.nbytes)
     words[H_CHECKSUM : H_CHECKSUM + 4] = _checksum(words, [arena.buffer.data])
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(words.data.cast("B"))
-            file.write(arena.buffer.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be synchronised
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with replacing(path, private=True) as file:
+        file.write(words.data.cast("B"))
+        file.write(arena.buffer.data)
 
 
 def read_head(file: BinaryIO) -> NDArray[np.int64]:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError, TraceError
-from ..replay.formats import read, write
+from ..errors import ConfigError
+from ..replay.formats import check_suffix, read, write
 from ..replay.splitting import BY
 from ..replay.splitting import split as split_trace
+from .files import writable
 
 
 def split(
@@ -25,8 +26,9 @@ def split(
     """Divide a trace in two, so that settings are judged on requests they were not tuned on."""
     if by == "time" and seed is not None:
         raise ConfigError("--seed: has no effect by time; leave it out")
-    if output[0].resolve() == output[1].resolve() or source.resolve() in (path.resolve() for path in output):
-        raise TraceError(f"{source}, {output[0]}, {output[1]}: must be three different files")
+    writable(*output, reads=[source])
+    for path in output:
+        check_suffix(path)
     parts = split_trace(read(source), fraction, by, seed or 0)
     for part, path in zip(parts, output, strict=True):
         write(part, path)
