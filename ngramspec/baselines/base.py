@@ -19,7 +19,7 @@ import numpy as np
 
 from ..caches.arguments import as_tokens, at_least, probability, request_named
 from ..caches.base import Int32, Share, Tokens
-from ..draft import Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.prune import prune
 from .request import NOTHING, Ask, Found, Request, Row
@@ -150,7 +150,7 @@ class Baseline:
         min_prob: float = 0.0,
         remaining: int | None = None,
     ) -> Draft:
-        out = DraftBatch.allocate(1, at_least(max_draft, "max_draft", 0))
+        out = DraftBatch.allocate(1, at_least(max_draft, "max_draft", 0, MAX_SIDE))
         ask = _ask(max_draft, remaining, topology, min_prob)
         self._step()
         self._fill(self._running(request_id), ask, out, 0, commit=True)

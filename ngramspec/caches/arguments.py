@@ -53,10 +53,22 @@ def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
     return np.ascontiguousarray(array, np.int32)
 
 
-def at_least(value: int, name: str, low: int) -> int:
-    """`value`, an integer of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+def at_least(value: int, name: str, low: int, high: int | None = None) -> int:
+    """`value`, checked.
+
+    Parameters
+    ----------
+    value : int
+        What was given.
+    name : str
+        Of the argument, for the message.
+    low, high : int
+        Smallest and largest allowed value; any is large enough with None.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        most = "" if high is None else f" and at most {high}"
+        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}{most}")
     return int(value)
 
 

@@ -34,7 +34,7 @@ from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.frozen import append_document
 from .arguments import as_tokens
 from .base import Int32, Tokens
-from .files import StrPath
+from .files import StrPath, as_path
 from .image import MAX_NAME_NBYTES, Head, attach, check_name, fingerprint, naming, read, same_tokenizer, write
 from .untrusted import check_text
 
@@ -259,7 +259,7 @@ class FrozenCorpus:
         OSError
             The file cannot be read.
         """
-        mark = fingerprint(tokenizer)
+        mark, path = fingerprint(tokenizer), as_path(path)
         with naming(path):
             with open(path, "rb") as file:
                 head, buffer = read(file, mapped=mapped)

@@ -86,7 +86,7 @@ def fingerprint(tokenizer: str | bytes | None) -> str | None:
     """Fingerprint of a tokenizer's name, or of its file's bytes: 32 hex digits, the same in every process."""
     if tokenizer is None:
         return None
-    data = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
+    data = tokenizer.encode(errors="surrogatepass") if isinstance(tokenizer, str) else tokenizer
     if not isinstance(data, bytes) or not data:
         raise ConfigError(
             f"tokenizer: got {tokenizer!r}, allowed a name, the bytes of tokenizer.json, or None: "
@@ -106,7 +106,11 @@ def naming(path: StrPath) -> Iterator[None]:
 
 def check_name(name: str) -> str:
     """`name`, short enough for the head."""
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_NBYTES or "\0" in name:
+    try:
+        n_bytes = len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        n_bytes = 0
+    if not 1 <= n_bytes <= MAX_NAME_NBYTES or "\0" in name:
         raise ConfigError(f"name: got {name!r}, allowed 1 to {MAX_NAME_NBYTES} bytes of text")
     return name
 

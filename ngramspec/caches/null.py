@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..config import check
-from ..draft import Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
 from .base import Int32, Share, Tokens
@@ -98,7 +98,7 @@ class NullCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft nothing for one request; see `Cache.draft`."""
-        at_least(max_draft, "max_draft", 0)
+        at_least(max_draft, "max_draft", 0, MAX_SIDE)
         left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
         out, slot = DraftBatch.allocate(1, 0), np.array([self._slot(request_id)], np.int32)
         self.draft_batch(slot, out, max_draft=0, topology=topology, min_prob=min_prob, remaining=left)

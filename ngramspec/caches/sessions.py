@@ -9,7 +9,7 @@ checked token by token), so that nothing it did not know already becomes visible
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from ..arena import (
     Arena,
 )
 from ..config import CacheConfig
-from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.limits import bad_slot, bad_span, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
@@ -57,10 +57,12 @@ class SessionCache:
     """
 
     name: ClassVar[str] = ""
+    config_type: ClassVar[type[CacheConfig]] = CacheConfig  #: class of its configuration
 
     def __init__(
         self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
     ) -> None:
+        self.check_config(config)
         self.config = config
         self.engine: Engine = choose(engine)
         self.arena = Arena(config.components(), config.digest, buffer)
@@ -74,6 +76,12 @@ class SessionCache:
         self._sessions: dict[tuple[str, str], tuple[int, int]] = {}
         self._by_text: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._one = DraftBatch.allocate(1, 64)
+
+    @classmethod
+    def check_config(cls, config: Any) -> None:
+        """Raise `ConfigError` unless it is of this cache's own class."""
+        if not isinstance(config, cls.config_type):
+            raise ConfigError(f"config: got {config!r}, allowed a {cls.config_type.__name__}")
 
     # What a subclass adds.
 
@@ -166,7 +174,7 @@ class SessionCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft for one request; see `Cache.draft`."""
-        width = at_least(max_draft, "max_draft", 0)
+        width = at_least(max_draft, "max_draft", 0, MAX_SIDE)
         if width > self._one.width:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)

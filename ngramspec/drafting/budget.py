@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..draft import ONE_Q30, DraftBatch
+from ..draft import MAX_SIDE, ONE_Q30, DraftBatch
 from ..errors import ConfigError
-from ..kernels.plan import MAX_SIDE, plan_fastest_width, plan_rows, plan_tokens, plan_width
+from ..kernels.plan import plan_fastest_width, plan_rows, plan_tokens, plan_width
 from .cost import CostModel
 
 MODES = ("fixed", "threshold", "cost")

@@ -83,6 +83,7 @@ class Drafter(SessionCache):
     """
 
     name: ClassVar[str] = "ngramspec"
+    config_type = DrafterConfig
     config: DrafterConfig
 
     def __init__(
