@@ -275,11 +275,19 @@ def test_concat_of_nothing():
     ("change", "message"),
     [
         ({"turn": np.zeros(2, np.int32)}, "turn, arrival: got 2"),
+        ({"turn": np.zeros(1)}, "turn: got float64 of 1 dimensions, allowed int32 of one"),
+        ({"arrival": np.zeros((1, 1))}, "arrival: got float64 of 2 dimensions, allowed float64 of one"),
+        ({"ids": (5,)}, "ids: got 5, allowed text"),
         ({"output": Ragged(np.array([-1], np.int32), np.array([0, 1]))}, "output: got ids from -1"),
-        ({"output": Ragged(np.array([1], np.int64), np.array([0, 1]))}, "output: got int64 tokens"),
+        (
+            {"output": Ragged(np.array([1], np.int64), np.array([0, 1]))},
+            "output.tokens: got int64 of 1 dimensions, allowed int32 of one",
+        ),
         ({"prompt": Ragged(np.array([1], np.int32), np.array([0, 2]))}, "prompt.offsets"),
         ({"retokenised": Labels.of(["all"])}, "retokenised: got 'all', allowed prompt, output, both"),
         ({"session": Labels(np.array([1], np.int32), ("a",))}, "session: needs 1 codes"),
+        ({"session": Labels(np.array([0.0]), ("a",))}, "session.codes: got float64 of 1 dimensions"),
+        ({"output": Ragged(np.array([1], np.int32), np.zeros((2, 1), np.int64))}, "output.offsets: got int64 of 2"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
@@ -332,6 +340,30 @@ def test_a_trace_of_requests_at_hand_is_what_was_given():
         ({"turn": [1]}, "turn: got 1 values"),
         ({"session": []}, "session: got 0 values"),
         ({"outputs": [[1], [-1]]}, "output: got ids from -1 to 1, allowed 0"),
+        ({"prompts": None}, "prompts: got NoneType, must be a list of one entry a request"),
+        ({"prompts": ([1] for _ in range(2))}, "prompts: got generator"),
+        ({"prompts": {0: [1], 1: [2]}}, "prompts: got dict"),
+        ({"prompts": "12"}, "prompts: got str"),
+        ({"prompts": np.array(2)}, "prompts: got ndarray"),
+        ({"outputs": None}, "outputs: got NoneType"),
+        ({"outputs": {1, 2}}, "outputs: got set"),
+        ({"outputs": 5}, "outputs: got int"),
+        ({"session": "ab"}, "session: got str"),
+        ({"session": iter("ab")}, "session: got str_"),
+        ({"session": ["a", 1]}, "session: got 1, allowed text or None"),
+        ({"session": ["a", []]}, r"session: got \[\], allowed text or None"),
+        ({"session": ["a", "\ud800"]}, r"session: got '.ud800', allowed characters of Unicode"),
+        ({"category": [b"a", None]}, "category: got b'a', allowed text or None"),
+        ({"finish_reason": [None, 0]}, "finish_reason: got 0"),
+        ({"turn": 1}, "turn: got int"),
+        ({"turn": [0, -2]}, "turn: got -2 to 0, allowed integers from 0"),
+        ({"arrival": [[0.5], [1.0]]}, "arrival: got .* must be a flat list of seconds"),
+        ({"arrival": [[0.5], [1.0, 2.0]]}, "arrival: got .* must be a flat list of seconds"),
+        ({"arrival": ["0.5", "1"]}, "arrival: got .* must be a flat list of seconds"),
+        ({"arrival": [None, 1.0]}, "arrival: got .* must be a flat list of seconds"),
+        ({"arrival": [0.5, -1.0]}, "arrival: got -1.0, allowed seconds from 0, NaN where not recorded"),
+        ({"arrival": [float("inf"), 1.0]}, "arrival: got inf"),
+        ({"name": None}, "name: got None, allowed text"),
     ],
 )
 def test_requests_that_do_not_fit_together_are_refused(settings, message):
@@ -347,3 +379,22 @@ def test_ids_that_are_none_are_refused_not_bent(ids):
         with pytest.raises(ConfigError, match=next(iter(settings))):
             Trace.of(**{"prompts": [[1]], "outputs": [[1]]} | settings)
     assert Trace.of([[1]], [[2]], session=np.array(["a"])).session.tolist() == ["a"]
+
+
+@pytest.mark.parametrize("turn", [[1.5], [1.0], [[1]], [None], ["1"], [True], [2**31]])
+def test_turns_that_are_none_are_refused_not_bent(turn):
+    with pytest.raises(TraceError, match=r"turn: got .* integers from 0 below 2..31, -1 where not recorded"):
+        Trace.of([[1]], [[1]], turn=turn)
+
+
+@pytest.mark.parametrize("ids", [[5], ["\ud800"]])
+def test_names_in_an_npz_are_text(tmp_path, ids):
+    write(Trace.of([[1]], [[2]]), tmp_path / "t.npz")
+    with np.load(tmp_path / "t.npz") as data:
+        parts = {name: data[name] for name in data.files}
+    meta = json.loads(parts["meta"].tobytes())
+    for change in ({"ids": ids}, {"session": ids}):
+        parts["meta"] = np.frombuffer(json.dumps(meta | change).encode(), np.uint8)
+        np.savez(tmp_path / "t.npz", **parts)
+        with pytest.raises(TraceError, match=rf"t.npz: {next(iter(change))}: got .*, allowed"):
+            read(tmp_path / "t.npz")
