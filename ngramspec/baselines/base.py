@@ -134,7 +134,7 @@ class Baseline:
     def ingest(self, request_id: str, max_tokens: int | None = None) -> int:
         request = self._running(request_id)
         left = max(len(request.prompt) - request.text.n, 0)
-        n = left if max_tokens is None else min(at_least(max_tokens, "max_tokens", 0), left)
+        n = left if max_tokens is None else min(at_least(max_tokens, "max_tokens", 0, None), left)
         if n:
             start = request.text.n
             request.text.append(request.prompt[start : start + n])
@@ -185,7 +185,7 @@ class Baseline:
     def truncate(self, request_id: str, n_tokens: int) -> None:
         request = self._running(request_id)
         n_before = request.text.n
-        if at_least(n_tokens, "n_tokens", 0) > n_before:
+        if at_least(n_tokens, "n_tokens", 0, None) > n_before:
             raise ConfigError(f"truncate: n_tokens: got {n_tokens}, allowed 0 to {n_before}, the tokens there are")
         request.prompt = request.prompt[:n_tokens]
         request.banned.clear()

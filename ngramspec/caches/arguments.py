@@ -53,7 +53,7 @@ def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
     return np.ascontiguousarray(array, np.int32)
 
 
-def at_least(value: int, name: str, low: int, high: int | None = None) -> int:
+def at_least(value: int, name: str, low: int, high: int | None = _HIGHEST) -> int:
     """`value`, checked.
 
     Parameters
@@ -63,7 +63,7 @@ def at_least(value: int, name: str, low: int, high: int | None = None) -> int:
     name : str
         Of the argument, for the message.
     low, high : int
-        Smallest and largest allowed value; any is large enough with None.
+        Smallest and largest allowed value; with None there is no largest, as of limits that no output reaches.
     """
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < low or (high is not None and value > high):

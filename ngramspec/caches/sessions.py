@@ -131,7 +131,7 @@ class SessionCache:
             )
         tokens = as_tokens(prompt, "prompt")
         if max_tokens is not None:
-            at_least(max_tokens, "max_tokens", 0)
+            at_least(max_tokens, "max_tokens", 0, None)
             tokens = tokens.copy()  # what waits must not change with the caller's array
         tenant_key = tenant or ""
         row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
@@ -151,7 +151,7 @@ class SessionCache:
         waiting = self._pending.get(row)
         if waiting is None:
             return 0
-        piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0)]
+        piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0, None)]
         if self._core is not None:
             self._core.ingest(row, piece)
         else:
@@ -178,7 +178,7 @@ class SessionCache:
         if width > self._one.width:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)
-        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
+        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0, None), "remaining", 1)
         self.draft_batch(slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left)
         return self._one.row(0)
 
@@ -192,7 +192,7 @@ class SessionCache:
         """Keep the first `n_tokens` tokens; see `Cache.truncate`."""
         row = self._row(request_id)
         self.ingest(request_id)
-        length, n_tokens = self._field(row, T_LENGTH), at_least(n_tokens, "n_tokens", 0)
+        length, n_tokens = self._field(row, T_LENGTH), at_least(n_tokens, "n_tokens", 0, None)
         if n_tokens > length:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {length} tokens")
         if self._core is not None:

@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").split(".")[0] == "ngramspec":
             raise
         return _fail(f"this command needs {error.name}: pip install 'ngramspec[replay]'")
+    except MemoryError as error:
+        return _fail(f"out of memory ({error or 'no more given'}): ask for less: smaller capacities, fewer requests")
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

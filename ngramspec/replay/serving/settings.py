@@ -82,7 +82,7 @@ class Serving:
         positive(self.speed, "speed")
         if self.speed != 1.0 and self.arrivals != "trace":
             raise ConfigError(f"speed: has no effect with arrivals {self.arrivals!r}, leave it out")
-        at_least(self.seed, "seed", 0)
+        at_least(self.seed, "seed", 0, None)
         if not 1 <= at_least(self.prefill_chunk, "prefill_chunk", 0) <= MAX_CHUNK:
             raise ConfigError(f"prefill_chunk: got {self.prefill_chunk}, allowed 1 to {MAX_CHUNK} tokens")
         for name in ("prefix_cache", "overlap"):

@@ -136,14 +136,15 @@ def tune(
 
 
 def _check(batches: Sequence[int], trials: int, n_workers: int, seed: int, min_gain: float) -> None:
-    if not batches or list(batches) != sorted(set(batches)) or not 1 <= batches[0] <= batches[-1] <= 65_536:
-        raise ConfigError(f"batches: got {list(batches)}, allowed batch sizes from 1 to 65,536, ascending")
+    whole = isinstance(batches, Sequence) and batches and all(isinstance(batch, int) for batch in batches)
+    if not whole or list(batches) != sorted(set(batches)) or not 1 <= batches[0] <= batches[-1] <= 65_536:
+        raise ConfigError(f"batches: got {batches!r}, allowed batch sizes from 1 to 65,536, ascending")
     for name, value, low, high in (
         ("trials", trials, 0, 1_000_000), ("n_workers", n_workers, 1, 1024), ("seed", seed, 0, 2**32 - 1),
         ("min_gain", min_gain, 0, 1_000),
     ):  # fmt: skip
-        if not low <= value <= high:
-            raise ConfigError(f"{name}: got {value}, allowed {low} to {high}")
+        if not isinstance(value, int if name != "min_gain" else (int, float)) or not low <= value <= high:
+            raise ConfigError(f"{name}: got {value!r}, allowed {low} to {high}")
 
 
 def _task(
@@ -160,8 +161,8 @@ def _task(
         raise ConfigError(f"shape: engine {engine!r} verifies its own, {found.shape!r}; leave it out")
     if shape not in (None, *get_args(Shape)):
         raise ConfigError(f"shape: got {shape!r}, allowed {', '.join(get_args(Shape))}")
-    if not 0 < held_out < 1:
-        raise ConfigError(f"held_out: got {held_out}, allowed between 0 and 1, neither of them")
+    if not isinstance(held_out, float) or not 0 < held_out < 1:
+        raise ConfigError(f"held_out: got {held_out!r}, allowed between 0 and 1, neither of them")
     parts = split(trace, 1 - held_out, "session", seed)
     for part in parts:
         n_tokens = output_ends(part, eos_ids, None) - part.output.offsets[:-1]
