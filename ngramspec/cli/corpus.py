@@ -52,7 +52,7 @@ def build(
     A text file is a document, and so is each line of a .jsonl of {"text": ...} with --from text. Ids: .npy, or a line a
     document, a JSON list or numbers between spaces. A trace: each output. The last document counts as the newest.
     """
-    found = files(sources, glob or "*")
+    found = files(sources, "*" if glob is None else glob)
     kinds = [_kind(path, from_) for path in found]
     for option, given, used in (
         ("--prompts", prompts, "trace" in kinds),

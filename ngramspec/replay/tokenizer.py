@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def load(path: Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_buffer(written)
+        tokenizer = Tokenizer.from_buffer(written.removeprefix(codecs.BOM_UTF8))
     except Exception as error:  # the package raises plain Exception
         raise ConfigError(f"--tokenizer: {path} is not a tokenizer.json: {error}") from None
     # Some files ask for cutting at a length, which would cut prompts without a word.
