@@ -181,6 +181,7 @@ def test_a_json_of_points_with_labels(tmp_path):
         ("a.csv", "batch,n_tokens,ms\n1,1,2,3\n", "a.csv: row 2: has more fields"),
         ("a.csv", "batch,ms\n1,1\n", "a.csv: row 1: no column 'n_tokens'"),
         ("a.csv", "batch,n_tokens,ms,gpu\n", "a.csv: row 1: unknown column 'gpu'"),
+        ("a.csv", "batch,n_tokens,batch,ms\n", "a.csv: row 1: column 'batch' stands there twice"),
         ("a.csv", "", "a.csv: row 1: no column 'batch'"),
         ("a.csv", "batch,n_tokens,ms\n1,1,10\n", "a.csv: verify: no points"),
         ("a.json", "{", "a.json: is not JSON"),

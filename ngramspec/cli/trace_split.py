@@ -21,7 +21,9 @@ def split(
     by: Annotated[
         str, typer.Option(metavar="|".join(BY), help="Whole sessions, drawn; or the earliest arrivals first.")
     ] = "session",
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the draw by session; 0 without it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Seed of the draw by session; 0 without it.")
+    ] = None,
 ) -> None:
     """Divide a trace in two, so that settings are judged on requests they were not tuned on."""
     if by == "time" and seed is not None:

@@ -117,6 +117,8 @@ def _read_csv(text: str, name: str) -> CostModel:
     for column in head:
         if column not in _COLUMNS:
             raise ConfigError(f"row 1: unknown column {column!r}, allowed {', '.join(_COLUMNS)}")
+        if head.count(column) > 1:
+            raise ConfigError(f"row 1: column {column!r} stands there twice; leave one out")
     points: list[dict[str, Any]] = []
     try:
         for row in rows:
