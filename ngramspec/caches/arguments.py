@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -70,6 +70,20 @@ def at_least(value: int, name: str, low: int, high: int | None = _HIGHEST) -> in
         most = "" if high is None else f" and at most {high}"
         raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}{most}")
     return int(value)
+
+
+def one_of(value: str, name: str, allowed: Sequence[str]) -> str:
+    """`value`, one of these words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigError(f"{name}: got {value!r}, allowed {', '.join(allowed)}")
+    return value
+
+
+def as_list(values: Any, name: str) -> list[Any]:
+    """A list of what is in `values`, which its caller looks at one by one."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        raise ConfigError(f"{name}: got {values!r}, must be a list")
+    return list(values)
 
 
 def probability(value: float, name: str) -> float:

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..caches.files import StrPath, as_path
-from ..errors import TraceError
+from ..errors import ConfigError, TraceError
 from .files import replacing
 from .trace import Labels, Ragged, Trace
 
@@ -181,7 +181,9 @@ def write(trace: Trace, path: StrPath) -> None:
     Raises
     ------
     TraceError
-        Another suffix, or the folder cannot be written to.
+        Another suffix, or the file cannot be written.
+    ConfigError
+        `trace` is none, or `path`.
 
     Examples
     --------
@@ -193,6 +195,8 @@ def write(trace: Trace, path: StrPath) -> None:
     [3]
     >>> folder.cleanup()
     """
+    if not isinstance(trace, Trace):
+        raise ConfigError(f"trace: got {trace!r}, must be a Trace")
     check_suffix(path)
     name = as_path(path).name
     writer = next(write for suffix, write in _WRITERS.items() if name.endswith(suffix))

@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..caches.arguments import as_tokens, probability
+from ..caches.arguments import as_tokens, one_of, probability
 from ..caches.base import Share
+from ..config import check_bool
 from ..draft import Topology
 from ..drafting.budget import Budget
 from ..drafting.cost import CostModel
@@ -94,7 +95,7 @@ class Options:
             if not _whole(getattr(self, name)) or not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {low} to {high}")
         probability(self.min_prob, "min_prob")
-        if self.share not in ("outputs", "all", "none"):
+        if not isinstance(self.share, str) or self.share not in ("outputs", "all", "none"):
             raise ConfigError(f"share: got {self.share!r}, allowed 'outputs', 'all' or 'none'")
         if self.max_tokens is not None and (not _whole(self.max_tokens) or self.max_tokens < 1):
             raise ConfigError(f"max_tokens: got {self.max_tokens!r}, allowed 1 or more, or None")
@@ -107,8 +108,8 @@ class Options:
         for name, kind in (("budget", Budget), ("cost", CostModel), ("serving", Serving)):
             if not isinstance(getattr(self, name), (kind, type(None))):
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed a {kind.__name__} or None")
-        if self.shape not in get_args(Shape):
-            raise ConfigError(f"shape: got {self.shape!r}, allowed {', '.join(get_args(Shape))}")
+        check_bool(self.calibration, "calibration")
+        one_of(self.shape, "shape", get_args(Shape))
         if self.shape == "vllm" and topology != Topology.CHAIN:
             raise ConfigError("topology: got 'tree', but shape 'vllm' verifies chains only; take 'chain'")
         if self.verify_width is not None and (self.shape != "ideal" or self.budget is not None):

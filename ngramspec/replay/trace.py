@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..caches.arguments import as_tokens
-from ..errors import TraceError
+from ..caches.arguments import as_list, as_tokens
+from ..errors import ConfigError, TraceError
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -255,8 +255,14 @@ class Trace:
         return int((self.retokenised.codes >= 0).sum())
 
     def select(self, rows: Sequence[int] | NDArray[Any]) -> Trace:
-        """A trace of the given rows (indices or a mask), in the given order."""
-        chosen = np.arange(len(self), dtype=np.int64)[np.asarray(rows, None if len(rows) else np.int64)]
+        """A trace of the given rows (indices or a mask), in the given order; raises `ConfigError` for what is none."""
+        try:
+            wanted = np.asarray(rows, None if len(rows) else np.int64)
+            chosen = np.arange(len(self), dtype=np.int64)[wanted]
+        except (TypeError, ValueError, IndexError):
+            chosen = np.zeros((), np.int64)
+        if chosen.ndim != 1:
+            raise ConfigError(f"rows: got {rows!r}, must be a flat list of numbers below {len(self)}, or as many bools")
         parts: dict[str, Any] = {"ids": tuple(self.ids[row] for row in chosen.tolist())}
         for field in fields(self):
             part = getattr(self, field.name)
@@ -274,7 +280,13 @@ class Trace:
         ------
         TraceError
             `traces` is empty.
+        ConfigError
+            `traces` is no list of traces.
         """
+        traces = as_list(traces, "traces")
+        for i, trace in enumerate(traces):
+            if not isinstance(trace, Trace):
+                raise ConfigError(f"traces[{i}]: got {trace!r}, must be a Trace")
         if not traces:
             raise TraceError("concat: got no traces, needs at least one")
         parts: dict[str, Any] = {

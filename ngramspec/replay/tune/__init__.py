@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from ...caches.arguments import as_tokens
 from ...drafting.cost import CostModel
 from ...errors import ConfigError, TraceError
 from ..options import Shape
@@ -110,6 +111,13 @@ def tune(
     from .study import Study, quiet  # Optuna takes half a second to import, which only this needs
 
     _check(batches, trials, n_workers, seed, min_gain)
+    if eos_ids is not None:
+        as_tokens(eos_ids, "eos_ids")
+    for what, value, kind in (("trace", trace, Trace), ("cost", cost, CostModel)):
+        if not isinstance(value, kind):
+            raise ConfigError(f"{what}: got {value!r}, must be a {kind.__name__}")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f"settings: got {settings!r}, must be an object of values by setting")
     task = _task(trace, cost, engine, shape, held_out, seed, eos_ids)
     space = known(engine).space(task.shape).with_values(settings or {})
     with workers(task, n_workers, ray) as replay:

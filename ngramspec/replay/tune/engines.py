@@ -237,6 +237,6 @@ ENGINES: dict[str, Engine] = {
 
 def engine(name: str) -> Engine:
     """An engine by name; raises `ConfigError` for an unknown one, naming those there are."""
-    if name not in ENGINES:
+    if not isinstance(name, str) or name not in ENGINES:
         raise ConfigError(f"engine: got {name!r}, allowed {', '.join(ENGINES)}")
     return ENGINES[name]
