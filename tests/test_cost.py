@@ -200,3 +200,6 @@ def test_wrong_files_are_named_with_row_and_field(tmp_path, name, text, message)
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.csv: cannot be read: No such file"):
         load(tmp_path / "none.csv")
+    for wrong in (None, 5, "\ud800.csv", "a\0.csv"):
+        with pytest.raises(ConfigError, match=r"path: got .*, allowed the path of a file"):
+            load(wrong)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from ...caches.files import as_path
 from ...config import DrafterConfig, check, check_bool
 from ...drafting.cost import CostModel
 from ...drafting.cost_file import load
@@ -252,7 +253,11 @@ def _build(kind: Any, values: Mapping[str, Any], path: str) -> Any:
 
 
 def _path(value: Any, name: str) -> None:
-    if not isinstance(value, str) or not value or "\0" in value:
+    try:
+        known = isinstance(value, str) and value != "" and as_path(value) is not None
+    except ConfigError:
+        known = False
+    if not known:
         raise ConfigError(f"{name}: got {value!r}, allowed the path of a {'file' if name != 'folder' else 'folder'}")
 
 
