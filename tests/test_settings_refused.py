@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from ngramspec import DrafterConfig, HashConfig, TrieConfig
+from ngramspec import Drafter, DrafterConfig, FrozenCorpus, HashConfig, TrieConfig
 from ngramspec.drafting.profiles import profile
 from ngramspec.engines.sglang.config import EngineConfig, RecordConfig, SnapshotConfig
 from ngramspec.errors import ConfigError
@@ -42,6 +42,13 @@ def test_what_can_be_no_setting_is_refused_by_name(kind, others, name, wrong):
 
 
 TRACE = Trace.of([[1, 2, 3, 1, 2]] * 4, [[3, 1, 2, 3, 1]] * 4)
+NONE = np.zeros(0, np.int32)
+
+
+def small():
+    return Drafter(DrafterConfig(capacity_tokens=2_048, vocab_size=9, max_requests=2, max_sessions=2))
+
+
 CALLS = {
     "trace of run": ("trace: got None", lambda: run(None, "none", Options())),
     "options of run": ("options: got None", lambda: run(TRACE, "none", None)),
@@ -57,6 +64,18 @@ CALLS = {
     "settings of tune": ("settings: got 5", lambda: tune(TRACE, COST, settings=5)),
     "ends of tune": ("eos_ids: must be a flat list", lambda: tune(TRACE, COST, eos_ids=5)),
     "engine of tune": (r"engine: got \[\]", lambda: tune(TRACE, COST, engine=[])),
+    "documents": ("documents: got None, must be a list", lambda: FrozenCorpus.build("c", None, vocab_size=9)),
+    "orders": ("orders: got 5, must be a list", lambda: FrozenCorpus.build("c", [[1]], vocab_size=9, orders=5)),
+    "lengths": (r"lengths\[0\]: got 'x'", lambda: FrozenCorpus.nbytes_for(["x"])),
+    "corpora": ("corpora: got 5, must be a list", lambda: FrozenCorpus.merge(5)),
+    "one of the corpora": (r"corpora\[0\]: got 'c', must be a FrozenCorpus", lambda: FrozenCorpus.merge(["c"])),
+    "a corpus": ("corpus: got None, must be a FrozenCorpus", lambda: small().add_corpus(None)),
+    "name of a corpus": (r"corpus: no \[\] among", lambda: small().remove_corpus([])),
+    "arrays of drafts": ("out: got None, must be a DraftBatch", lambda: small().draft_batch(NONE, None, max_draft=1)),
+    "ends of a rule": (
+        "eos_ids: got 'x', must be a list",
+        lambda: build("rest", Facts(vocab_size=9), {"eos_ids": "x"}),
+    ),
     "profile": (r"profile: got \[\]", lambda: profile([])),
     "points": ("points: got None", lambda: CostModel.from_points(None)),
     "a point": (r"points\[0\].point: got 5", lambda: CostModel.from_points([5])),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..caches.arguments import as_tokens, at_least, probability, request_named
+from ..caches.arguments import as_list, as_tokens, at_least, probability, request_named
 from ..caches.base import Int32, Share, Tokens
 from ..draft import MAX_SIDE, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
@@ -58,7 +58,7 @@ class Baseline:
             at_least(value, what, 1)
         at_least(capacity_tokens, "capacity_tokens", 1)
         self.vocab_size = vocab_size
-        self.eos_ids = np.array(sorted(set(eos_ids)), np.int32)
+        self.eos_ids = np.unique(as_tokens(as_list(eos_ids, "eos_ids"), "eos_ids"))
         self.capacity_tokens = capacity_tokens
         self.max_requests = max_requests
         self._clear()

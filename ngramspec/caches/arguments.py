@@ -79,11 +79,16 @@ def one_of(value: str, name: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def as_list(values: Any, name: str) -> list[Any]:
-    """A list of what is in `values`, which its caller looks at one by one."""
+def listed(values: Any, name: str) -> Iterable[Any]:
+    """`values`, a list of some kind or what gives one thing after the other, which its caller looks at."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise ConfigError(f"{name}: got {values!r}, must be a list")
-    return list(values)
+    return values
+
+
+def as_list(values: Any, name: str) -> list[Any]:
+    """A list of what is in `values`."""
+    return list(listed(values, name))
 
 
 def probability(value: float, name: str) -> float:
@@ -122,6 +127,8 @@ def _filled(value: int, n: int) -> Int32:
 
 def enough_rows(out: DraftBatch, n: int) -> None:
     """`out` holds a batch of `n`."""
+    if not isinstance(out, DraftBatch):
+        raise ConfigError(f"out: got {out!r}, must be a DraftBatch; allocate one")
     if len(out.n_draft) < n:
         raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
 
