@@ -27,6 +27,14 @@ DRAFTERS: dict[str, Measured] = {
     "ngramspec, chain of 24": Measured(
         "ngramspec", "own:Ngramspec", Variant({}, "chain", 24), True, "As long as Arctic's longest draft."
     ),
+    "ngramspec, C core": Measured(
+        "ngramspec",
+        "own:Ngramspec",
+        Variant({"engine": "native"}, "tree", 11),
+        True,
+        "The same drafts by the C core, which needs a C compiler once and none of numba's start-up. Its calls take "
+        "arrays as numba's do.",
+    ),
     "rolling-hash": Measured("ngramspec", "own:RollingHash", Variant({}, "tree", 11), True, "Tree of 11."),
     "suffix-trie": Measured("ngramspec", "own:SuffixTrie", Variant({}, "tree", 11), True, "Tree of 11."),
     "Arctic, depth 24": Measured(

@@ -15,7 +15,7 @@ from benchmarks.plots import PLOTS, plots
 from benchmarks.targets import targets
 
 HERE = Path(__file__).parent
-NAMES = ("cost", "contexts", "cached", "startup", "frontier", "parity", "replay")
+NAMES = ("cost", "contexts", "cached", "sglang_step", "startup", "frontier", "parity", "replay")
 
 INTRO = """\
 # Benchmarks
@@ -34,6 +34,7 @@ def page(results: dict[str, Any]) -> str:
         ("cost", sections.of_cost),
         ("contexts", sections.of_contexts),
         ("cached", sections.of_cached),
+        ("sglang_step", sections.of_behind),
         ("startup", sections.of_startup),
         ("parity", sections.of_parity),
         ("replay", sections.of_replay),

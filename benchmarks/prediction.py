@@ -153,22 +153,30 @@ def modelled(name: str, batch: int, steps: dict[int, dict[str, float]], outputs:
 
 
 def compare(rounds: list[dict[int, dict[str, dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """Modelled over measured for every variant and batch size, over the medians of all rounds."""
+    """Modelled over measured for every variant and batch size: each round by its own step times, then the median.
+
+    A machine's speed drifts by more than what is to be seen here, and less within a round than from one to another.
+    """
     rows = []
     for name in VARIANTS:
-        keys = ("prefill_ms", "step_ms", "seconds")
-        middle = {b: {k: median(r[b][name][k] for r in rounds) for k in keys} for b in rounds[0]}
-        for batch, at in middle.items():
-            seconds, n_steps = modelled(name, batch, middle, rounds[0][batch][name]["outputs"])
-            each = [r[batch][name]["seconds"] for r in rounds]
-            row = {"variant": name, "batch": batch, "step_ms": round(at["step_ms"], 3)}
-            row |= {"prefill_ms": round(at["prefill_ms"], 2), "measured_s": round(at["seconds"], 4)}
-            row["spread"] = round(max(each) / min(each) - 1, 3)
-            model: dict[str, Any] = {"kind": "modelled", "seconds": round(seconds, 4)}
-            row["modelled"] = model | {"ratio": round(seconds / at["seconds"], 3)}
+        for batch in BATCHES:
+            here = [r[batch][name] for r in rounds]
+            times = [{b: r[b][name] for b in BATCHES} for r in rounds]
+            model = [modelled(name, batch, at, r["outputs"]) for at, r in zip(times, here, strict=True)]
+            ratios = sorted(m[0] / r["seconds"] for m, r in zip(model, here, strict=True))
+            each = [r["seconds"] for r in here]
+            row: dict[str, Any] = {"variant": name, "batch": batch}
+            row |= {key: round(median(r[key] for r in here), 3) for key in ("step_ms", "prefill_ms")}
+            row |= {"measured_s": round(median(each), 4), "spread": round(max(each) / min(each) - 1, 3)}
+            row["modelled"] = {
+                "kind": "modelled",
+                "seconds": round(median(m[0] for m in model), 4),
+                "ratio": round(median(ratios), 3),
+                "ratios": [round(ratio, 3) for ratio in ratios],
+            }
             if name != "none":
-                row["steps"] = rounds[0][batch][name]["steps"]
-                row["modelled"]["steps"] = n_steps
+                row["steps"] = here[0]["steps"]
+                row["modelled"]["steps"] = model[0][1]
             rows.append(row)
     return rows
 

@@ -190,6 +190,37 @@ def of_cached(result: dict[str, Any]) -> str:
     )
 
 
+def of_behind(result: dict[str, Any]) -> str:
+    """Steps behind SGLang."""
+    text = (
+        "## Behind SGLang\n\n"
+        "Everything that the plugin does in a scheduler's step (catching up with the engine's records, drafts, rows "
+        f"and masks, learning), {result['tokens_a_step']} tokens a request and step, beside the calls of SGLang's "
+        f"corpus ({result['version']}) alone, without the lists that its worker makes for them. *Waits*: what of ours "
+        "the model waits for beside look-ups, the median; the rest runs while the model does.\n\n"
+    )
+    heads = ["batch", "ours", "ours, C core", "SGLang", "SGLang over ours", "waits"]
+    for n_cached, steps in result["steps"].items():
+        rows = [
+            [
+                batch,
+                *(number(at[name]["step_us"], 0) for name in heads[1:4]),
+                number(at["SGLang"]["step_us"] / at["ours"]["step_us"]),
+                number(at["ours"]["exposed_beside_look_ups_us"], 0),
+            ]
+            for batch, at in steps.items()
+        ]
+        state = f"beside {int(n_cached):,} cached tokens" if int(n_cached) else "with an empty cache"
+        text += f"{taken(result)} µs of CPU a step of the batch, {state}:\n\n" + table(heads, rows)
+    arrival = result["arrival"]["numba"]
+    return text + (
+        f"Kind: {result['kind']}. A prompt of {result['arrival']['prompt_tokens']:,} tokens that arrives beside eight "
+        f"running requests: the longest that the model waits for our part of a step is {arrival['arrival_ms']:.2f} "
+        f"ms, {arrival['usual_ms']:.2f} ms without it; {arrival['beside_ms']:.1f} ms more pass while the model reads "
+        "the prompt.\n\n"
+    )
+
+
 def of_startup(result: dict[str, Any]) -> str:
     """Before the first draft."""
     rows = [

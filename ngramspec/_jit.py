@@ -78,6 +78,11 @@ def unsigned(index: int) -> int:
     return index
 
 
+def highest_bit(bits: int) -> int:
+    """Number of the highest bit set in a number that is not negative; -1 in 0."""
+    return bits.bit_length() - 1
+
+
 def _typed_prefetch(_: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(array)(context, builder, args[0]).data
@@ -98,5 +103,14 @@ def _typed_unsigned(_: Any, index: Any) -> Any:
     return types.uintp(index), generate
 
 
+def _typed_highest_bit(_: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zeros = builder.ctlz(context.cast(builder, args[0], bits, types.int64), ir.IntType(1)(0))
+        return builder.sub(ir.IntType(64)(63), zeros)
+
+    return types.int64(bits), generate
+
+
 if not numba.config.DISABLE_JIT:
     prefetch, unsigned = intrinsic(_typed_prefetch), intrinsic(_typed_unsigned)
+    highest_bit = intrinsic(_typed_highest_bit)

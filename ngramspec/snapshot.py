@@ -35,6 +35,7 @@ from .arena import (
     Arena,
     Component,
 )
+from .caches.arguments import instance
 from .caches.files import StrPath, as_path
 from .caches.image import (
     FORMAT_VERSION,
@@ -187,7 +188,7 @@ def map(
     names, path = _kept(kind), as_path(path)
     if not isinstance(kind, type):
         raise ConfigError(f"kind: got {kind!r}, allowed a class, Drafter or RollingHashCache")
-    kind.check_config(config)
+    instance(config, "config", kind.config_type)
     components, want = _components(names, config), _head(kind.name, config, tokenizer)
     with naming(path), open(path, "rb") as file:
         image = _checked(*read(file, mapped=True), want, components)

@@ -49,6 +49,16 @@ def test_a_profile_gives_a_table_over_batch_and_width_and_says_what_it_is(capsys
     assert "step times: dense-8b-h100, read" in printed and "not measured here" in printed
 
 
+def test_one_width_of_verify_steps_a_batch_says_that_it_tells_nothing_of_others(tmp_path, capsys):
+    # What a server gives at hand: a decode and a verify step at each batch size. A draft of 31 then looks free.
+    (tmp_path / "s.csv").write_text("batch,n_tokens,ms\n1,1,10\n1,4,12\n8,8,11\n8,32,15\n8,64,20\n")
+    printed = said(["--cost", str(tmp_path / "s.csv")], capsys)
+    assert "step times: s, read; one width of verify steps at batch 1: others are taken to cost as much" in printed
+    (tmp_path / "two.json").write_text('{"baseline_tps": 82, "verify_ms": 30}')
+    assert "one width of verify steps at batch 1:" in said(["--cost", str(tmp_path / "two.json")], capsys)
+    assert "one width" not in said(["--profile", "dense-8b-h100"], capsys)
+
+
 def test_a_file_of_points_and_every_number_as_json(tmp_path, capsys):
     (tmp_path / "s.csv").write_text("batch,n_tokens,ms\n1,1,10\n1,4,12\n")
     out = tmp_path / "out.json"

@@ -63,7 +63,7 @@ def test_sglang_shows_decode_steps_and_with_speculation_verify_steps():
     assert [point.ms for point in both.cost.verify] == pytest.approx([12.0, 12.0], rel=LOOSE)
     assert [point.ms for point in both.cost.decode] == pytest.approx([5.0, 5.0], rel=LOOSE)
     assert "EAGLE3 speculation of 4 tokens" in both.cost.note
-    assert any("verify steps of 4 tokens a request only" in remark for remark in both.remarks)
+    assert any("one width of verify steps at batch 1, 2: others" in remark for remark in both.remarks)
     assert both.cost.name == "tiny" and "/models" not in json.dumps(both.cost.describe())
 
 

@@ -1,6 +1,7 @@
 """The command line: what it prints and writes, and that wrong input ends in one clear line."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 from ngramspec import __version__
 from ngramspec.cli import demo as demo_command
 from ngramspec.cli import main
+from ngramspec.cli.app import command
 from ngramspec.replay import drafters, read, write
 from tests.naive_replay import NaiveLookup, make_trace
 
@@ -81,9 +83,10 @@ def test_replay_prints_a_table_and_writes_every_number(trace, tmp_path, capsys):
         (["replay", "{trace}", "--upper-bound"], "no effect without --warm-up"),
         (["replay", "{trace}", "--drafter", "naive", "--warm-up", "{trace}"], "4 of 4 requests"),
         (["replay", "{trace}", "--drafter", "naive", "--json", "no/such/folder.json"], "cannot be written"),
-        (["replay"], "Missing argument"),
-        (["replay", "{trace}", "--nonsense"], "No such option"),
-        (["nonsense"], "No such command"),
+        (["replay"], "Missing argument 'TRACE...'; see ngramspec replay --help"),
+        (["replay", "{trace}", "--nonsense"], "; see ngramspec replay --help"),
+        (["nonsense"], "No such command 'nonsense'; see ngramspec --help"),
+        (["trace", "import", "x"], "'-o'; see ngramspec trace import --help"),
         (["trace", "inspect", "none.npz"], "none.npz: cannot be read"),
         (["trace", "convert", "{trace}", "x.csv"], "allowed .jsonl"),
         (["trace", "convert", "{trace}", "{trace}"], "is a file that is read"),
@@ -110,6 +113,35 @@ def test_bad_rows_stop_or_are_left_out(trace, capsys):
 def test_help_ends_with_an_example(command, capsys):
     assert main([*command.split(), "--help"]) == 0
     assert f"Example: ngramspec {command}" in capsys.readouterr().out.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fills_the_width_of_the_terminal(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    assert main([*command.split(), "--help"]) == 0
+    told = [line.strip() for line in capsys.readouterr().out.partition("╭")[0].splitlines() if line.strip()]
+    assert len(told) > 1 and all(line.endswith(".") for line in told[1:]), told
+
+
+def everything(commands=None, path=()):
+    """Path and command of every command there is."""
+    for name, item in (commands or command()).commands.items():
+        yield (*path, name), item
+        if hasattr(item, "commands"):
+            yield from everything(item, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "item"), [pytest.param(*found, id=" ".join(found[0])) for found in everything()])
+def test_every_command_ends_with_an_example_that_it_takes(path, item):
+    words = shlex.split(item.epilog.removeprefix("Example: "))
+    assert tuple(words[: 1 + len(path)]) == ("ngramspec", *path)
+    place = command()
+    for word in words[1:]:
+        if not hasattr(place, "commands"):
+            break
+        place = place.commands[word]
+    named = words.index(place.name) + 1
+    place.make_context(place.name, words[named:])  # raises where an option or an argument is not its own
 
 
 def test_options_of_replay_are_in_its_help(capsys):

@@ -1,6 +1,7 @@
 """Cost models: what is measured comes back, what lies between is interpolated, what is wrong is named."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -90,6 +91,19 @@ def test_decode_and_verify_curves_differ():
     ]
     model = CostModel.from_points(points)
     assert (model.decode_ms(1), model.step_ms(2, 1)) == (5.0, 10.0)
+
+
+@given(model=models, n=st.integers(1, 64))
+def test_the_caveat_names_the_batches_whose_time_knows_no_width(model, n):
+    told = re.findall(r"\d+", model.caveat.partition(":")[0])
+    batches = {point.batch for point in model.verify}
+    for batch in batches:
+        points = [point for point in model.verify if point.batch == batch]
+        one = all(a.kv_tokens != b.kv_tokens for i, a in enumerate(points) for b in points[:i])
+        assert (str(batch) in told) == one
+        if one and not model.captured:
+            assert model.step_ms(batch + n, batch, points[0].kv_tokens) == points[0].ms
+    assert len(told) <= len(batches)
 
 
 def test_breakeven_is_verify_and_exposed_time_over_decode_time():
@@ -198,7 +212,7 @@ def test_wrong_files_are_named_with_row_and_field(tmp_path, name, text, message)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.csv: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.csv: cannot be read: No such file.*; .* ngramspec calibrate"):
         load(tmp_path / "none.csv")
     for wrong in (None, 5, "\ud800.csv", "a\0.csv"):
         with pytest.raises(ConfigError, match=r"path: got .*, allowed the path of a file"):

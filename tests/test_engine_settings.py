@@ -156,10 +156,24 @@ def test_doctor_says_what_is_missing(capsys, monkeypatch):
     monkeypatch.setattr(contract, "installed", lambda: None)
     assert main(["doctor", "--pp-size", "2", "--tp-size", "2", "--backend", "fa3"]) == 1
     printed = capsys.readouterr().out
-    assert "WRONG SGLang is not installed here" in printed
+    assert "WRONG SGLang is not installed here" in printed and "into the server's environment" in printed
     assert "WRONG refused: pipeline parallelism of 2" in printed
     assert "drafts chains of up to 11 tokens (attention fa3/fa3)" in printed
     assert "memory in rank 0, which drafts for all ranks: 512 MiB" in printed
+
+
+def test_doctor_tells_what_sglang_takes_only_where_nothing_else_was_given(capsys, monkeypatch):
+    monkeypatch.delenv("NGRAMSPEC", raising=False)
+    monkeypatch.delenv("NGRAMSPEC_CONFIG", raising=False)
+    monkeypatch.setattr(contract, "installed", lambda: None)
+    main(["doctor"])
+    printed = capsys.readouterr().out
+    assert "note  switched off: start the server with NGRAMSPEC=1" in printed and "drafts trees of up to 11" in printed
+    assert "max-running-requests becomes 48" in printed and "num-draft-tokens is 12" in printed
+    main(["doctor", "--max-running", "64", "--draft-tokens", "6"])
+    printed = capsys.readouterr().out
+    assert "max-running-requests becomes" not in printed and "num-draft-tokens is" not in printed
+    assert "drafts trees of up to 5" in printed and "full context would be 524,288" in printed
 
 
 def test_doctor_reports_wrong_settings(capsys, monkeypatch):
@@ -198,7 +212,8 @@ def test_doctor_reads_the_cost_file_and_counts_the_memory_of_ranks_that_draft_fo
     (tmp_path / "cost.json").write_text('{"baseline_tps": 82, "verify_ms": 30}')
     main(asked)
     printed = capsys.readouterr().out
-    assert "ok    step times: cost" in printed
+    assert "ok    step times: cost" in printed and "note  step times: one width of verify steps at batch 1" in printed
+    assert "note  if all 64 requests" in printed
     assert "memory in each of 4 ranks (2,048 MiB in all): 512 MiB" in printed
     assert "of 8,388,608; raise max_bytes if they do" in printed and "engine numba;" in printed
 

@@ -169,6 +169,14 @@ def file(tmp_path):
     return str(tmp_path / "t.jsonl")
 
 
+def test_step_times_of_one_width_are_told(file, naive, tmp_path, capsys):
+    (tmp_path / "two.json").write_text('{"baseline_tps": 82, "verify_ms": 30}')
+    assert main(["replay", file, "--drafter", naive, "--cost", str(tmp_path / "two.json")]) == 0
+    assert "note: step times two: one width of verify steps at batch 1: others" in capsys.readouterr().out
+    assert main(["replay", file, "--drafter", naive, "--profile", "dense-8b-h100"]) == 0
+    assert "one width" not in capsys.readouterr().out
+
+
 def test_the_command_prints_speedups_and_says_what_they_are(file, naive, tmp_path, capsys):
     out = tmp_path / "r.json"
     arguments = ["--profile", "dense-8b-h100", "--shape", "sglang", "--budget", "cost", "--widths", "2,5"]

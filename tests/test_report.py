@@ -17,7 +17,7 @@ from ngramspec.replay.report import further, write_report
 from ngramspec.replay.report.caveats import caveats
 from ngramspec.replay.report.examples import drawn, watch
 from ngramspec.replay.report.figure import Exhibit, kind_of
-from ngramspec.replay.report.frontier import at_price, best_at
+from ngramspec.replay.report.frontier import at_price, best_at, frontier
 from ngramspec.replay.report.group import groups, settings
 from ngramspec.replay.report.provenance import config_digest, trace_digest
 from ngramspec.replay.report.recommendation import choices, headline, recommend
@@ -288,6 +288,7 @@ def test_settings_are_named(config, words):
         ({}, "3 of 24 requests are marked as re-tokenised"),
         ({}, "numerics change with the shape of a batch"),
         ({}, "Uncalibrated"),
+        ({"cost": CostModel.from_two(82, 30).describe()}, "until measured and added."),
         ({"share": "none"}, "the order of requests does not matter"),
         ({"concurrency": 8}, "8 requests at a time"),
         ({"warm_up": ["other.jsonl"]}, "had first seen other.jsonl"),
@@ -351,6 +352,12 @@ def test_replay_writes_a_report_with_the_command_that_made_it(trace, tmp_path, c
     assert "ngramspec replay" in text and "--drafter naive,none --report" in text
     assert 'data-key="reliability"' in text and 'data-key="prices"' in text
     assert trace_digest(read(tmp_path / "t.jsonl")) in text
+
+
+def test_a_frontier_of_one_point_each_says_how_to_get_more(runs):
+    (whole,) = groups(runs, [])
+    (alone,) = groups(runs[:2], [])
+    assert [frontier(group).caption.endswith("--frontier adds others.") for group in (whole, alone)] == [False, True]
 
 
 def test_frontier_needs_a_report(trace, tmp_path, capsys):

@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ngramspec.caches.sessions import SessionCache
 from ngramspec.cli import main
 from ngramspec.cli import tune as tune_command
 from ngramspec.cli.tune import answer, notes
@@ -20,7 +21,7 @@ from ngramspec.errors import ConfigError
 from ngramspec.replay import Options, run, tune, write
 from ngramspec.replay.tune import Search, Tuned
 from ngramspec.replay.tune.engines import ENGINES, PLUGIN_SHARES
-from ngramspec.replay.tune.objective import Score
+from ngramspec.replay.tune.objective import HELD_OUT, TUNING, Job, Score, Task, evaluate
 from ngramspec.replay.tune.space import Setting, Space
 from tests.naive_replay import make_trace
 
@@ -136,6 +137,16 @@ def test_drafting_that_nothing_hides_is_told_where_it_would_eat_the_gain(mixed):
             line for line in notes(replace(found, batches=(replace(row, held_out=score),))) if "batch 1: only" in line
         ]
         assert len(said) == told and (not told or "the speed-up is 1.005" in said[0])
+
+
+def test_memory_is_there_before_drafting_is_timed(mixed, monkeypatch):
+    # Pages that come up while a short trace is replayed are most of its time, and no draft's.
+    touched = []
+    monkeypatch.setattr(SessionCache, "touch", lambda cache: touched.append(cache.nbytes))
+    task = Task("ngramspec", "ideal", DENSE, (mixed, mixed), None, 0)
+    values = {setting.name: setting.default for setting in ENGINES["ngramspec"].settings}
+    assert evaluate(task, Job(values, 1, TUNING)).accept_length > 1 and touched == []
+    assert evaluate(task, Job(values, 1, HELD_OUT)).drafting_us > 0 and len(touched) == 1
 
 
 def test_the_answer_does_not_depend_on_workers(mixed):

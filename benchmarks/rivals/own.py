@@ -9,6 +9,7 @@ import numpy as np
 
 import ngramspec as ns
 from benchmarks.rivals.base import Drafted, Variant
+from ngramspec.native.build import build
 
 VOCAB = 262_144
 CACHES: dict[str, tuple[type, type]] = {
@@ -24,7 +25,10 @@ class Own:
     def __init__(self, variant: Variant) -> None:
         cache, config = CACHES[self.name]
         settings: dict[str, Any] = {"capacity_tokens": 1_000_000, "max_requests": 64} | variant.options
-        self.cache = cache(config(vocab_size=VOCAB, eos_ids=variant.eos_ids, **settings))
+        engine = settings.pop("engine", "numba")
+        if engine == "native":
+            build()
+        self.cache = cache(config(vocab_size=VOCAB, eos_ids=variant.eos_ids, **settings), engine=engine)
         self.out = ns.DraftBatch.allocate(settings["max_requests"], variant.max_draft)
         self.ask = {"max_draft": variant.max_draft, "topology": variant.topology}
         self.slots: dict[str, int] = {}

@@ -68,8 +68,8 @@ static inline Node judge(const ngs_cache *c, i64 seed, const i32 *context, i64 n
     Keys keys = keys_of(c->counts, seed, last_tokens, n_last);
     touch(c->counts, c->mem, &keys);
     Node node;
-    node.n = collect(c, s->w, s->g, &s->t, at, candidates, &node.tops);
-    node.n_levels = levels(s->w, s->g, node.n);
+    node.n = collect(c, s->w, s->g, &s->t, at, candidates, &node.found);
+    node.n_levels = levels(s->w, s->g, node.n, &node.found);
     counted(c->counts, c->mem, &keys, s->w, s->g, &node);
     node.last = n_last ? last_tokens[0] : 0;
     mix_followers(c, s->w, s->g, s->x, &node);
@@ -86,7 +86,7 @@ static inline Drafted drafter_draft_row(const ngs_cache *c, i64 row, Ask ask, co
     plant(t, n_candidates ? 0 : -1, ask.max_draft);
     while (1) {
         i64 room = ask.chain ? 1 : ask.max_draft - at, path = t->row[N_PATH][at];
-        int hopeless = !ask.chain && n_open >= room && t->row[O_PATH][room - 1] >= path; /* no child could come in */
+        int hopeless = !ask.chain && n_open >= room && t->row[O_PATH][0] >= path; /* no child could come in */
         if (ask.chain) n_open = 0;
         if (t->row[N_DEPTH][at] >= ask.max_depth) {
             cut = 1;

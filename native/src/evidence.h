@@ -4,6 +4,8 @@
 #ifndef NGS_EVIDENCE_H
 #define NGS_EVIDENCE_H
 
+#include <string.h>
+
 #include "cache.h"
 #include "tree.h"
 
@@ -13,14 +15,14 @@ enum {
 };
 
 /* A walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops. */
-enum { W_COLUMNS = 448, N_W_ROWS = 23, KEPT_ROWS = 4, W_SIZE = N_W_ROWS * W_COLUMNS };
+enum { W_COLUMNS = 448, N_W_ROWS = 22, KEPT_ROWS = 4, W_SIZE = N_W_ROWS * W_COLUMNS };
 enum {
     C_POS = 0 * W_COLUMNS, C_LENGTH = 1 * W_COLUMNS, C_CLASS = 2 * W_COLUMNS, C_AGE = 3 * W_COLUMNS,
     C_NEXT = 4 * W_COLUMNS, W_CONTEXT = 5 * W_COLUMNS, W_STARTS = 6 * W_COLUMNS, V_TOTAL = 7 * W_COLUMNS,
     V_AGE = 8 * W_COLUMNS, V_LATEST = 9 * W_COLUMNS, L_LEVEL = 10 * W_COLUMNS, L_TOTAL = 11 * W_COLUMNS,
     L_LATEST = 12 * W_COLUMNS, L_BASE = 13 * W_COLUMNS, L_WEIGHT = 14 * W_COLUMNS, L_SCALE = 15 * W_COLUMNS,
-    L_KIND = 16 * W_COLUMNS, W_KEYS = 17 * W_COLUMNS, W_CHECKS = 18 * W_COLUMNS, W_SHORT = 19 * W_COLUMNS,
-    W_HISTORY = 20 * W_COLUMNS, W_SEEN = 21 * W_COLUMNS, W_FROZEN_STARTS = 22 * W_COLUMNS
+    W_KEYS = 16 * W_COLUMNS, W_CHECKS = 17 * W_COLUMNS, W_SHORT = 18 * W_COLUMNS, W_HISTORY = 19 * W_COLUMNS,
+    W_SEEN = 20 * W_COLUMNS, W_FROZEN_STARTS = 21 * W_COLUMNS
 };
 
 /* Columns of `g`: counts by level and counted order first. */
@@ -28,6 +30,23 @@ enum {
     G_VALUE = N_INPUTS, G_HEAD, G_TAIL, G_PROB, G_SOURCE, G_OWN, G_SHARED, G_COLUMNS = N_INPUTS + 8,
     G_SIZE = N_GROUPS * G_COLUMNS
 };
+
+/* Empty N_SEEN numbers, in pieces short enough that compilers write them out: a call or a string instruction for 128
+ * bytes costs more than all of a follower's counting. */
+static inline void clear(i32 *at) {
+    for (i64 i = 0; i < N_SEEN; i += 16) memset(at + i, 0, 16 * sizeof *at);
+}
+
+/* Number of the highest bit set; there is one. */
+static inline i64 highest_bit(uint32_t bits) {
+#ifdef __GNUC__
+    return 31 - __builtin_clz(bits);
+#else
+    i64 n = 31;
+    while (!(bits >> n)) n--;
+    return n;
+#endif
+}
 
 /* Tier of a match length: 1, 2, 3, 4, 5-6, 7-8, 9-11, 12-15, 16-19, 20-25, 26-31, 32 and more. */
 static inline i64 tier_of(i64 length) {
@@ -128,7 +147,7 @@ static inline i64 group_of(i32 *w, i32 *g, i64 *n_groups, i64 value, i64 source)
     if (*n_groups == N_GROUPS) return N_GROUPS;
     w[W_SEEN + at] = (i32)(*n_groups + 1);
     i32 *fresh = g + *n_groups * G_COLUMNS;
-    for (i64 j = 0; j < N_INPUTS; j++) fresh[j] = 0;
+    clear(fresh); /* the counts, and more that is set below */
     fresh[G_VALUE] = (i32)value;
     fresh[G_SOURCE] = (i32)source;
     fresh[G_HEAD] = fresh[G_TAIL] = -1;
@@ -146,33 +165,38 @@ static inline void chain_candidate(i32 *w, i32 *group, i64 i) {
     group[G_TAIL] = (i32)i;
 }
 
-/* Longest tier + 1 met at a node, in own text and in shared; 0 stands for none. */
+/* Tiers met at a node, in own text and in shared: bit t for tier t. */
 typedef struct {
-    i64 own, shared;
-} Tops;
+    uint32_t tiers[2];
+} Found;
+
+/* Longest tier + 1 of a half, 0 where there is none. */
+static inline i64 top_of(const Found *found, int half) {
+    return found->tiers[half] ? highest_bit(found->tiers[half]) + 1 : 0;
+}
 
 /* Group the candidates of a node by follower and count them by level; each moves on to its follower.
  *
  * Returns how many followers. */
-static inline i64 collect(const ngs_cache *c, i32 *w, i32 *g, const Tree *t, i64 node, i64 candidates, Tops *tops) {
+static inline i64 collect(const ngs_cache *c, i32 *w, i32 *g, const Tree *t, i64 node, i64 candidates, Found *found) {
     i64 n = 0, depth = t->row[N_DEPTH][node];
-    *tops = (Tops){0, 0};
-    for (i64 level = 0; level < N_LEVELS; level++) w[V_TOTAL + level] = 0;
-    for (i64 i = 0; i < N_SEEN; i++) w[W_SEEN + i] = 0;
+    uint32_t own = 0, others = 0;
+    clear(w + W_SEEN);
     for (i64 i = candidates, following; i >= 0; i = following) {
         following = w[C_NEXT + i];
         i64 value = advance(c, w, i, t, node);
         if (value <= 0) continue;
         i64 tier = tier_of(w[C_LENGTH + i] + depth), kind = w[C_CLASS + i];
         int shared = kind != OWN;
-        i64 level = shared ? tier + N_TIERS : tier, *top = shared ? &tops->shared : &tops->own;
-        *top = most_of(*top, tier + 1);
+        i64 level = shared ? tier + N_TIERS : tier;
+        uint32_t bit = (uint32_t)1 << tier, *seen = shared ? &others : &own;
         i64 k = group_of(w, g, &n, value, kind == FROZEN ? 4 : 1 + kind);
-        if (w[V_TOTAL + level] == 0 || w[C_AGE + i] < w[V_AGE + level]) {
-            w[V_AGE + level] = w[C_AGE + i];
-            w[V_LATEST + level] = (i32)k;
-        }
-        w[V_TOTAL + level] += 1;
+        i32 before = *seen & bit ? w[V_TOTAL + level] : 0, age = w[C_AGE + i];
+        int latest = before == 0 || age < w[V_AGE + level];
+        w[V_AGE + level] = latest ? age : w[V_AGE + level];
+        w[V_LATEST + level] = latest ? (i32)k : w[V_LATEST + level];
+        w[V_TOTAL + level] = before + 1;
+        *seen |= bit;
         if (k < N_GROUPS) {
             i32 *group = g + k * G_COLUMNS, *longest = group + (shared ? G_SHARED : G_OWN);
             group[level] += 1;
@@ -180,18 +204,20 @@ static inline i64 collect(const ngs_cache *c, i32 *w, i32 *g, const Tree *t, i64
             chain_candidate(w, group, i);
         }
     }
+    *found = (Found){{own, others}};
     return n;
 }
 
 /* Turn counts by level into counts of "at least this long a match", longest first in each class.
  *
  * Returns how many levels hold anything; L_LEVEL, L_TOTAL and L_LATEST of `w` describe them. */
-static inline i64 levels(i32 *w, i32 *g, i64 n) {
+static inline i64 levels(i32 *w, i32 *g, i64 n, const Found *found) {
     i64 n_levels = 0;
     for (i64 half = 0; half < 2; half++) {
         i64 total = 0, latest = -1, age = 0, above = -1;
-        for (i64 level = (half + 1) * N_TIERS - 1; level >= half * N_TIERS; level--) {
-            if (w[V_TOTAL + level] == 0) continue;
+        for (uint32_t left = found->tiers[half]; left;) {
+            i64 tier = highest_bit(left), level = half * N_TIERS + tier;
+            left ^= (uint32_t)1 << tier;
             total += w[V_TOTAL + level];
             if (latest < 0 || w[V_AGE + level] < age) {
                 age = w[V_AGE + level];

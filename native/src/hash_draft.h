@@ -51,10 +51,10 @@ static inline Drafted hash_draft_row(const ngs_cache *c, i64 row, Ask ask, i32 *
         if (t->row[N_DEPTH][node] >= ask.max_depth) {
             cut = 1;
         } else if (t->row[N_LIST][node] >= 0 && !is_eos(c->requests, t->row[N_TOKEN][node])) {
-            Tops tops;
-            i64 n = collect(c, w, g, t, node, t->row[N_LIST][node], &tops);
+            Found found;
+            i64 n = collect(c, w, g, t, node, t->row[N_LIST][node], &found);
             if (node == 0) match = longest_behind(c, row, w, g, n);
-            blend(w, g, n, levels(w, g, n));
+            blend(w, g, n, levels(w, g, n, &found));
             for (i64 i = 0; i < n; i++) {
                 const i32 *group = g + i * G_COLUMNS;
                 i64 path = ((i64)t->row[N_PATH][node] * group[G_PROB]) >> 16;

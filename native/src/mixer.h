@@ -23,7 +23,7 @@ enum { X_GROUP_SET, X_LOGIT, X_STEP, X_COLUMNS, X_SIZE = N_GROUPS * X_COLUMNS };
 /* What was found at one node: followers, levels, longest matches, the token + 1 before it. */
 typedef struct {
     i64 n, n_levels, last;
-    Tops tops;
+    Found found;
 } Node;
 
 /* How far an entry moves after so many events. */
@@ -67,7 +67,7 @@ static inline void counted(const i64 *hk, const i32 *m, const Keys *keys, i32 *w
 
 /* The weights of a mix: those chosen by a node's longest matches, and by the token before it. */
 static inline i32 *node_set(const ngs_cache *c, const Node *node) {
-    return c->mem + c->mixer[B_NODE] + (node->tops.own * N_MATCHES + node->tops.shared) * SET;
+    return c->mem + c->mixer[B_NODE] + (top_of(&node->found, 0) * N_MATCHES + top_of(&node->found, 1)) * SET;
 }
 
 static inline i32 *token_set(const ngs_cache *c, const Node *node) {
@@ -79,28 +79,27 @@ static inline void prepare(const ngs_cache *c, i32 *w, const Node *node) {
     const i32 *by_node = node_set(c, node), *by_token = token_set(c, node);
     for (i64 j = 0; j < node->n_levels; j++) {
         i64 level = w[L_LEVEL + j], total = w[L_TOTAL + j];
-        int many = level >= N_LEVELS && total > 9; /* then the share counts, in 32nds */
+        int many = level >= N_LEVELS && total > 9; /* then the share counts, in 32nds; 0 where the count does */
         w[L_BASE + j] = (i32)(level * TABLE + total_bucket(total) * 2 * N_BUCKETS);
         w[L_WEIGHT + j] = by_node[level] + by_token[level];
-        w[L_SCALE + j] = many ? (i32)((32 << 16) / total) : 1 << 16;
-        w[L_KIND + j] = many ? 64 : 0;
+        w[L_SCALE + j] = many ? (i32)((32 << 16) / total) : 0;
     }
 }
 
 /* What the followers of a node have in common at one level. */
 typedef struct {
-    i64 level, latest, weight, base, scale, kind;
+    i64 level, latest, weight, base, scale;
 } Level;
 
 static inline Level level_of(const i32 *w, i64 j) {
-    return (Level){w[L_LEVEL + j], w[L_LATEST + j], w[L_WEIGHT + j], w[L_BASE + j], w[L_SCALE + j], w[L_KIND + j]};
+    return (Level){w[L_LEVEL + j], w[L_LATEST + j], w[L_WEIGHT + j], w[L_BASE + j], w[L_SCALE + j]};
 }
 
-/* Table entry of one piece of evidence: the count of follower `i` at a level, and whether it was the latest there. */
+/* Table entry, from the level's first, of one piece of evidence: a follower's count, and whether it was the latest. */
 static inline i64 entry_of(const Level *l, const i32 *g, i64 i) {
-    i64 count_here = g[i * G_COLUMNS + l->level];
-    i64 bucket = count_bucket(l->kind + least_of((count_here * l->scale + 0xFFFF) >> 16, 63));
-    return l->base + 2 * bucket + (l->latest == i ? 1 : 0);
+    i64 count_here = g[i * G_COLUMNS + l->level], share = (count_here * l->scale + 0xFFFF) >> 16;
+    i64 bucket = l->scale ? count_bucket(64 + least_of(share, 63)) : count_bucket(least_of(count_here, 63));
+    return 2 * bucket + (l->latest == i);
 }
 
 /* Where the final correction of a follower begins in its section. */
@@ -125,10 +124,11 @@ static inline void mix_followers(const ngs_cache *c, i32 *w, i32 *g, i32 *x, con
     }
     for (i64 j = 0; j < node->n_levels; j++) { /* level by level: what the followers have in common is read once */
         Level l = level_of(w, j);
+        const i32 *own = groups + l.level, *entries = tables + l.base;
         for (i64 i = 0; i < node->n; i++) {
             i32 *made = x + i * X_COLUMNS;
-            i64 given = l.weight + groups[made[X_GROUP_SET] + l.level];
-            made[X_LOGIT] += (i32)((given * STRETCH[tables[entry_of(&l, g, i)] >> 18]) >> TERM_BITS);
+            i64 given = l.weight + own[made[X_GROUP_SET]];
+            made[X_LOGIT] += (i32)((given * STRETCH[entries[entry_of(&l, g, i)] >> 18]) >> TERM_BITS);
         }
     }
     for (i64 i = 0; i < node->n; i++) {
@@ -177,7 +177,7 @@ static inline void learn(const ngs_cache *c, const i32 *w, const i32 *g, i32 *x,
         changes = 0;
         for (i64 i = 0; i < node->n; i++) {
             const i32 *made = x + i * X_COLUMNS;
-            i32 *entry = tables + entry_of(&l, g, i);
+            i32 *entry = tables + l.base + entry_of(&l, g, i);
             i64 change = ((i64)STRETCH[*entry >> 18] * made[X_LOGIT] + 131072) >> 18;
             changes += change;
             nudge(groups + made[X_GROUP_SET] + l.level, change);

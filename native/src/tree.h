@@ -6,7 +6,7 @@
 
 #include "arena.h"
 
-/* Nodes in the order drafted; the open nodes' paths by falling probability and their slots, which are a permutation
+/* Nodes in the order drafted; the open nodes' paths by rising probability and their slots, which are a permutation
  * (those behind the open ones are free); and what each slot holds. */
 enum {
     N_TOKEN, N_PARENT, N_DEPTH, N_PATH, N_LIST, N_SOURCE, O_PATH, O_SLOT, O_TOKEN, O_PARENT, O_LIST, O_SOURCE,
@@ -40,40 +40,39 @@ static inline void plant(const Tree *t, i64 candidates, i64 width) {
 static inline i64 offer(const Tree *t, i64 n_open, i64 room, i64 token, i64 parent, i64 path, i64 candidates,
                         i64 source) {
     i32 *paths = t->row[O_PATH], *slots = t->row[O_SLOT];
-    if (n_open >= room) {
-        if (room == 0 || paths[room - 1] >= path) return n_open;
-        n_open = room - 1;
-    }
-    i32 slot = slots[n_open];
+    int full = n_open >= room;
+    if (full && (room == 0 || paths[0] >= path)) return n_open;
+    i32 slot = slots[full ? 0 : n_open];
     t->row[O_TOKEN][slot] = (i32)token;
     t->row[O_PARENT][slot] = (i32)parent;
     t->row[O_LIST][slot] = (i32)candidates;
     t->row[O_SOURCE][slot] = (i32)source;
-    i64 i = n_open;
-    for (; i > 0 && paths[i - 1] < path; i--) {
-        paths[i] = paths[i - 1];
-        slots[i] = slots[i - 1];
+    i64 i;
+    if (full) { /* in the place of the least probable */
+        for (i = 0; i + 1 < n_open && paths[i + 1] < path; i++) {
+            paths[i] = paths[i + 1];
+            slots[i] = slots[i + 1];
+        }
+    } else {
+        for (i = n_open++; i > 0 && paths[i - 1] >= path; i--) {
+            paths[i] = paths[i - 1];
+            slots[i] = slots[i - 1];
+        }
     }
     paths[i] = (i32)path;
     slots[i] = slot;
-    return n_open + 1;
+    return n_open;
 }
 
 /* Draft the most probable open node as number `node`; returns the new number of open nodes. */
 static inline i64 draft_best(const Tree *t, i64 n_open, i64 node) {
-    i32 *paths = t->row[O_PATH], *slots = t->row[O_SLOT], slot = slots[0], parent = t->row[O_PARENT][slot];
+    i32 slot = t->row[O_SLOT][--n_open], parent = t->row[O_PARENT][slot];
     t->row[N_TOKEN][node] = t->row[O_TOKEN][slot];
     t->row[N_PARENT][node] = parent;
-    t->row[N_PATH][node] = paths[0];
+    t->row[N_PATH][node] = t->row[O_PATH][n_open];
     t->row[N_LIST][node] = t->row[O_LIST][slot];
     t->row[N_SOURCE][node] = t->row[O_SOURCE][slot];
     t->row[N_DEPTH][node] = t->row[N_DEPTH][parent] + 1;
-    n_open--;
-    for (i64 i = 0; i < n_open; i++) {
-        paths[i] = paths[i + 1];
-        slots[i] = slots[i + 1];
-    }
-    slots[n_open] = slot;
     return n_open;
 }
 

@@ -151,7 +151,7 @@ static inline Drafted trie_draft_row(const ngs_cache *c, i64 row, Ask ask, Stand
             n_open = 0;
             room = 1;
         }
-        i64 least = n_open >= room ? t->row[O_PATH][room - 1] : 0; /* what enters is more probable */
+        i64 least = n_open >= room ? t->row[O_PATH][0] : 0; /* what enters is more probable */
         if (t->row[N_DEPTH][node] >= ask.max_depth) {
             cut = 1;
         } else if (path > least && !is_eos(c->requests, t->row[N_TOKEN][node])) {

@@ -14,6 +14,7 @@ from ..kernels.limits import bad_span
 from .base import Int32, Share, Tokens
 
 _INT32, _CONTIGUOUS = np.dtype(np.int32), (4,)
+_SHARES = get_args(Share)
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1  # as int32 holds them; a vocabulary ends before the last
 
 
@@ -28,8 +29,8 @@ def request_named(request_id: str, session: str | None, tenant: str | None, shar
     for value, name in ((request_id, "request_id"), (session, "session"), (tenant, "tenant")):
         if not isinstance(value, str) and (value is not None or name == "request_id"):
             raise ConfigError(f"{name}: got {value!r}, must be text{'' if name == 'request_id' else ' or None'}")
-    if not isinstance(share, str) or share not in get_args(Share):
-        raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, get_args(Share)))}")
+    if not isinstance(share, str) or share not in _SHARES:
+        raise ConfigError(f"share: got {share!r}, allowed {', '.join(map(repr, _SHARES))}")
 
 
 def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
@@ -70,6 +71,12 @@ def at_least(value: int, name: str, low: int, high: int | None = _HIGHEST) -> in
         most = "" if high is None else f" and at most {high}"
         raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}{most}")
     return int(value)
+
+
+def instance(value: Any, name: str, kind: type) -> None:
+    """Raise `ConfigError` unless `value` is of this class."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name}: got {value!r}, allowed a {kind.__name__}")
 
 
 def one_of(value: str, name: str, allowed: Sequence[str]) -> str:

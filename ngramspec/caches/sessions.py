@@ -9,7 +9,8 @@ checked token by token), so that nothing it did not know already becomes visible
 from __future__ import annotations
 
 import hashlib
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ from ..kernels.limits import bad_slot, bad_span, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from ..native import Engine, choose
 from ..native.core import Core
-from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, instance, probability, request_named, spans
 from .base import Int32, Share, Tokens
 
 PAGE = 4096  # bytes; larger pages are touched more than once
@@ -62,7 +63,7 @@ class SessionCache:
     def __init__(
         self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
     ) -> None:
-        self.check_config(config)
+        instance(config, "config", self.config_type)
         self.config = config
         self.engine: Engine = choose(engine)
         self.arena = Arena(config.components(), config.digest, buffer)
@@ -76,12 +77,6 @@ class SessionCache:
         self._sessions: dict[tuple[str, str], tuple[int, int]] = {}
         self._by_text: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._one = DraftBatch.allocate(1, 64)
-
-    @classmethod
-    def check_config(cls, config: Any) -> None:
-        """Raise `ConfigError` unless it is of this cache's own class."""
-        if not isinstance(config, cls.config_type):
-            raise ConfigError(f"config: got {config!r}, allowed a {cls.config_type.__name__}")
 
     # What a subclass adds.
 
@@ -134,13 +129,19 @@ class SessionCache:
             at_least(max_tokens, "max_tokens", 0, None)
             tokens = tokens.copy()  # what waits must not change with the caller's array
         tenant_key = tenant or ""
-        row, keep = self._find_earlier(tokens, session, tenant_key, _SHARES[share])
+        hashes: list[int] = []
+        if session is not None:
+            row, keep = self._find_session(tokens, session, tenant_key)
+        else:
+            hashes = self._hashes(tokens)
+            row, keep = self._find_earlier(tokens, hashes, tenant_key, _SHARES[share])
         if row < 0:
             row = self._take_row()
         self._begin_row(row, keep, len(tokens), _SHARES[share], *_key(tenant_key))
         self._rows[request_id] = row
         self._names[row] = (tenant_key, session)
-        self._remember_text(tokens, row, session, tenant_key)
+        if hashes:
+            self._remember_text(hashes, row, tenant_key)
         self._pending[row] = tokens[keep:]
         self.ingest(request_id, max_tokens)
         return row
@@ -326,11 +327,11 @@ class SessionCache:
             return self._core.common_prefix(row, tokens)
         return int(common_prefix(self._requests, self._own, self._m, row, tokens))
 
-    def _hashes(self, tokens: Int32) -> NDArray[np.int64]:
+    def _hashes(self, tokens: Int32) -> list[int]:
         """Hash of the first 1, 2, ... whole blocks of `tokens`."""
         hashes = np.zeros(len(tokens) // BLOCK, np.int64)
         (block_hashes if self._core is None else self._core.block_hashes)(tokens, hashes)
-        return hashes
+        return hashes.tolist()
 
     def _check_slots(self, slots: Int32) -> int:
         rows = as_int32(slots, "slots")
@@ -342,36 +343,34 @@ class SessionCache:
             raise ConfigError(f"slots[{bad}]: no running request has slot {int(slots[bad])}")
         return len(rows)
 
-    def _find_earlier(self, tokens: Int32, session: str | None, tenant: str, share: int) -> tuple[int, int]:
-        """An idle row to go on with and how many of its tokens to keep, or (-1, 0)."""
-        if session is not None:
-            found = self._sessions.get((tenant, session))
-            if found is None or not self._is_idle(*found):
-                self._sessions.pop((tenant, session), None)
-                return -1, 0
-            return found[0], self._common_prefix(found[0], tokens)
+    def _find_session(self, tokens: Int32, session: str, tenant: str) -> tuple[int, int]:
+        """A session's idle row and how many of its tokens to keep, or (-1, 0)."""
+        found = self._sessions.get((tenant, session))
+        if found is None or not self._is_idle(*found):
+            self._sessions.pop((tenant, session), None)
+            return -1, 0
+        return found[0], self._common_prefix(found[0], tokens)
+
+    def _find_earlier(self, tokens: Int32, hashes: list[int], tenant: str, share: int) -> tuple[int, int]:
+        """An idle row of no session to go on with and how many of its tokens to keep, or (-1, 0)."""
         if share == SHARE_NONE:
             return -1, 0
-        hashes = self._hashes(tokens)
         for n in range(len(hashes), 0, -1):
-            found = self._by_text.get((tenant, n, int(hashes[n - 1])))
+            found = self._by_text.get((tenant, n, hashes[n - 1]))
             if found is None:
                 continue
             row, serial = found
             if not self._is_idle(row, serial) or self._field(row, T_SHARE) == SHARE_NONE:
                 if not self._is_idle(row, serial) and self._field(row, T_SERIAL) != serial:
-                    del self._by_text[tenant, n, int(hashes[n - 1])]
+                    del self._by_text[tenant, n, hashes[n - 1]]
                 continue
             keep = self._common_prefix(row, tokens)
             if keep >= self._field(row, T_PROMPT):
                 return row, keep
         return -1, 0
 
-    def _remember_text(self, tokens: Int32, row: int, session: str | None, tenant: str) -> None:
-        if session is not None or len(tokens) < BLOCK:
-            return
-        hashes = self._hashes(tokens)
-        self._by_text[tenant, len(hashes), int(hashes[-1])] = (row, self._field(row, T_SERIAL))
+    def _remember_text(self, hashes: list[int], row: int, tenant: str) -> None:
+        self._by_text[tenant, len(hashes), hashes[-1]] = (row, self._field(row, T_SERIAL))
         if len(self._by_text) > 4 * self.config.n_rows:  # entries of rows that were reused since
             self._by_text = {k: v for k, v in self._by_text.items() if self._field(v[0], T_SERIAL) == v[1]}
 
@@ -391,6 +390,7 @@ class SessionCache:
             raise SnapshotError(f"request table: {idle} idle rows, the counter says {int(self._requests[R_N_IDLE])}")
 
 
+@lru_cache(maxsize=4096)
 def _key(name: str) -> tuple[int, int]:
     """64 bits of a tenant's name as two int32; the same in every process."""
     lo, hi = np.frombuffer(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), np.int32)

@@ -57,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         if not hasattr(error, "format_message"):
             raise
-        return _fail(error.format_message()) if error.format_message().strip() else WRONG_INPUT
+        message, context = error.format_message().strip(), getattr(error, "ctx", None)
+        advice = f"; see {context.command_path} --help" if context is not None else ""
+        return _fail(message.removesuffix(".") + advice) if message else WRONG_INPUT
     return status if isinstance(status, int) else 0
 
 

@@ -45,8 +45,8 @@ def calibrate(
 ) -> None:
     """Measure the step times of a live, idle server: decode, and verify where SGLang counts its steps.
 
-    Run it without speculation first, then, for SGLang, once more with speculation on and --add FILE. The file serves
-    --cost of the other commands.
+    Run it without speculation first, then, for SGLang, with speculation on and --add FILE, once for each of two numbers
+    of draft tokens: from one, nothing is known of others. The file serves --cost of the other commands.
     """
     if output.suffix != ".json":
         raise ConfigError(f"--output: got {output.name!r}, must end in .json")

@@ -15,7 +15,9 @@ from ..errors import ConfigError
 
 CostFile = Annotated[
     Path | None,
-    typer.Option("--cost", metavar="FILE", help="Step times: .csv of batch,n_tokens,kv_tokens,ms, or .json."),
+    typer.Option(
+        "--cost", metavar="FILE", help="Step times: calibrate's .json, or .csv of batch,n_tokens,kv_tokens,ms."
+    ),
 ]
 Profile = Annotated[
     str | None,
@@ -80,5 +82,6 @@ def chosen_budget(
 
 
 def source_line(model: CostModel) -> str:
-    """Where the step times come from, in words."""
-    return f"step times: {model.name}, {model.kind}" + (f" ({model.note})" if model.note else "")
+    """Where the step times come from and what they leave open, in words."""
+    note, caveat = f" ({model.note})" if model.note else "", f"; {model.caveat}" if model.caveat else ""
+    return f"step times: {model.name}, {model.kind}{note}{caveat}"

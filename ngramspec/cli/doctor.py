@@ -15,12 +15,10 @@ from ..engines.sglang.server import Server, start_line
 from ..errors import ConfigError, EngineContractError
 from .output import stdout
 
-#: What SGLang changes without being asked when --speculative-algorithm NGRAM is given, ours or its own.
-SILENT = (
-    "max-running-requests becomes 48 unless it is given: a server with room for more should say how many",
-    "mixed chunks of prefill and decode are switched off",
-    "num-draft-tokens is 12 unless it is given: the model runs so many rows a request in every step",
-)
+OK, WRONG, NOTE = "ok", "WRONG", "note"
+
+#: What SGLang takes unless it is told.
+MAX_RUNNING, DRAFT_TOKENS = 48, 12
 
 
 def doctor(
@@ -32,12 +30,20 @@ def doctor(
     mla: Annotated[bool, typer.Option("--mla", help="The model has multi-head latent attention.")] = False,
     page_size: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens a page of the KV cache.")] = 1,
     breadth: Annotated[int, typer.Option(min=1, metavar="N", help="speculative-ngram-max-bfs-breadth.")] = 10,
-    draft_tokens: Annotated[int, typer.Option(min=2, metavar="N", help="speculative-num-draft-tokens.")] = 12,
-    max_running: Annotated[int, typer.Option(min=1, metavar="N", help="max-running-requests.")] = 48,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help=f"speculative-num-draft-tokens. Default, SGLang's: {DRAFT_TOKENS}."),
+    ] = None,
+    max_running: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help=f"max-running-requests. Default, SGLang's: {MAX_RUNNING}.")
+    ] = None,
     context: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens a request may have.")] = 8192,
     vocab_size: Annotated[int, typer.Option(min=1, metavar="N", help="Of the model.")] = 151_936,
 ) -> None:
-    """Check the installed SGLang and a server's settings, without starting a server; status 1 if ours would not run."""
+    """Check the installed SGLang and a server's settings, without starting a server; status 1 if ours would not run.
+
+    Run it in the server's environment, with its NGRAMSPEC_CONFIG if there is one, and give it the server's settings.
+    """
     server = Server(
         tp_size=tp_size,
         pp_size=pp_size,
@@ -50,80 +56,99 @@ def doctor(
         vocab_size=vocab_size,
         eos_ids=(),
         context_tokens=context,
-        max_running=max_running,
-        n_rows=draft_tokens,
+        max_running=max_running or MAX_RUNNING,
+        n_rows=draft_tokens or DRAFT_TOKENS,
     )
-    well = True
-    for good, line in [*_sglang(), *_settings(server)]:
-        well = well and good
-        stdout().print(("ok    " if good else "WRONG ") + line, soft_wrap=True)
-    for line in SILENT:
-        stdout().print("note  SGLang: " + line, soft_wrap=True)
-    if not well:
+    found = [*_sglang(), *_settings(server), *_silent(max_running, draft_tokens)]
+    for mark, line in found:
+        stdout().print(f"{mark:5} {line}", soft_wrap=True, markup=False)
+    if any(mark == WRONG for mark, _ in found):
         raise typer.Exit(1)
 
 
-def _sglang() -> Iterator[tuple[bool, str]]:
+def _silent(max_running: int | None, draft_tokens: int | None) -> Iterator[tuple[str, str]]:
+    """What SGLang changes without being asked when --speculative-algorithm NGRAM is given, ours or its own."""
+    if max_running is None:
+        yield (
+            NOTE,
+            f"SGLang: max-running-requests becomes {MAX_RUNNING} unless it is given: a server with room for more "
+            "should say how many",
+        )
+    yield NOTE, "SGLang: mixed chunks of prefill and decode are switched off"
+    if draft_tokens is None:
+        yield (
+            NOTE,
+            f"SGLang: num-draft-tokens is {DRAFT_TOKENS} unless it is given: the model runs so many rows a request in "
+            "every step",
+        )
+
+
+def _sglang() -> Iterator[tuple[str, str]]:
     found = contract.installed()
     tested = ", ".join(contract.TESTED)
     if found is None:
-        yield False, f"SGLang is not installed here (tested: {tested})"
+        yield WRONG, f"SGLang is not installed here (tested: {tested}): install ngramspec into the server's environment"
         return
-    yield True, f"SGLang {found}" + ("" if found in contract.TESTED else f", untested (tested: {tested})")
+    yield OK, f"SGLang {found}" + ("" if found in contract.TESTED else f", untested (tested: {tested})")
     wrong = contract.mismatches()
     if not wrong:
-        yield True, f"all {len(contract.CONTRACT)} things that the worker relies on are as expected"
+        yield OK, f"all {len(contract.CONTRACT)} things that the worker relies on are as expected"
     for line in wrong:
-        yield False, f"{line}: install a tested SGLang or a newer ngramspec"
+        yield WRONG, f"{line}: install a tested SGLang or a newer ngramspec"
 
 
-def _settings(server: Server) -> Iterator[tuple[bool, str]]:
+def _settings(server: Server) -> Iterator[tuple[str, str]]:
     try:
         on, config = asked(), from_environment()
     except ConfigError as error:
-        yield False, str(error)
+        yield WRONG, str(error)
         return
-    yield True, "switched on" if on else f"switched off: set {SWITCH}=1, or {CONFIG_FILE} to a JSON file"
+    if on:
+        yield OK, "switched on"
+    else:
+        yield NOTE, f"switched off: start the server with {SWITCH}=1, or {CONFIG_FILE} naming a JSON file"
     for line in server.refusals():
-        yield False, f"refused: {line}"
+        yield WRONG, f"refused: {line}"
     try:
         server.widths(config)
     except EngineContractError as error:
-        yield False, f"refused: {error}"
+        yield WRONG, f"refused: {error}"
         return
     try:
         cost = config.cost_model()
     except ConfigError as error:
-        yield False, f"cost: {error}"
+        yield WRONG, f"cost: {error}"
         return
     if cost is not None:
-        yield True, f"step times: {cost.name}, {cost.kind}, {config.cost}"
+        yield OK, f"step times: {cost.name}, {cost.kind}, {config.cost}"
+        if cost.caveat:
+            yield NOTE, f"step times: {cost.caveat}"
     elif config.width == "fixed" and not server.can_pause(config):
         yield (
-            True,
+            NOTE,
             "nothing watches whether speculation pays here: plain steps are not cheap, and no cost file is given",
         )
     yield from _memory(server, config)
 
 
-def _memory(server: Server, config: EngineConfig) -> Iterator[tuple[bool, str]]:
+def _memory(server: Server, config: EngineConfig) -> Iterator[tuple[str, str]]:
     try:
         drafter = server.drafter(config)
     except ConfigError as error:
-        yield False, str(error)
+        yield WRONG, str(error)
         return
-    yield True, start_line(config, drafter, server)
+    yield OK, start_line(config, drafter, server)
     mib, corpora = drafter.nbytes / 2**20, config.max_corpus_bytes / 2**20
     where = "the scheduler process"
     if server.tp_size > 1:
         local = f"each of {server.tp_size} ranks ({server.tp_size * drafter.nbytes / 2**20:,.0f} MiB in all)"
         where = local if config.ranks == "local" else "rank 0, which drafts for all ranks"
     copies = f"; as much again for the seconds that a snapshot takes: {mib:,.0f} MiB" if config.snapshot else ""
-    yield True, f"memory in {where}: {mib:,.0f} MiB, and up to {corpora:,.0f} MiB of external corpora{copies}"
+    yield OK, f"memory in {where}: {mib:,.0f} MiB, and up to {corpora:,.0f} MiB of external corpora{copies}"
     live, own = server.max_running * server.context_tokens, BLOCK * drafter.n_own_blocks
     if live > own:
         yield (
-            True,
+            NOTE,
             (
                 f"if all {server.max_running} requests ran at {server.context_tokens:,} tokens, the longest would be "
                 f"forgotten from their beginning: room for {own:,} of {live:,}; raise max_bytes if they do"
@@ -132,7 +157,7 @@ def _memory(server: Server, config: EngineConfig) -> Iterator[tuple[bool, str]]:
     if config.record:
         held = (1 + MAX_WAITING) * config.record.file_bytes / 2**20
         yield (
-            True,
+            OK,
             (
                 f"records token ids of prompts and outputs in {config.record.folder}: at most "
                 f"{config.record.max_bytes / 2**20:,.0f} MiB of files, {held:,.0f} MiB of memory; sessions are hashed"

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..drafting.cost_file import parse
+
 #: Seconds between two drawings of the progress bar. It is drawn by the replay loop, between timed sections: a thread
 #: of its own would take the interpreter away from what is being timed.
 REFRESH = 0.2
@@ -169,6 +171,8 @@ def caveats(runs: list[dict[str, Any]]) -> list[str]:
         if "modelled" in run:
             cost = run["config"]["cost"]
             found[f"speed-ups are {run['modelled']['label']}; step times {cost['name']}: {cost['kind']}"] = None
+            if caveat := parse(cost).caveat:
+                found[f"step times {cost['name']}: {caveat}"] = None
             at_a_time, batch = run["config"]["concurrency"], run["modelled"]["batch_mean"]
             if "serving" not in run and batch is not None and batch < FULL * at_a_time:
                 found[

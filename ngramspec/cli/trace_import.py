@@ -17,13 +17,13 @@ FORMATS = "; ".join(f"{name}: {importer.about}" for name, importer in IMPORTERS.
 
 
 def import_(
-    sources: Annotated[list[Path], typer.Argument(metavar="IN...", help="Files, gzip-compressed or not.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="IN...", help="Files, gzip or not; best with token ids.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help=".jsonl, .jsonl.gz, .npz or .parquet.")],
     format: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"Instead of looking into the files. {FORMATS}.")
     ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="tokenizer.json or its folder; for files that hold text.")
+        Path | None, typer.Option(metavar="PATH", help="The model's tokenizer.json or its folder; for files of text.")
     ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Jinja; otherwise the one beside the tokenizer.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -242,6 +242,17 @@ class CostModel:
         count(width, "width", 1)
         verify = self.step_ms(batch * (1 + width), batch, kv_tokens)
         return (verify + self.exposed_ms(batch)) / self.decode_ms(batch, kv_tokens)
+
+    @property
+    def caveat(self) -> str:
+        """What to know before the width of drafts is chosen by this model; empty where it tells widths apart."""
+        told: dict[int, bool] = {}
+        for (batch, _), points in groupby(self.verify, lambda point: (point.batch, point.kv_tokens)):
+            told[batch] = told.get(batch, False) or len(list(points)) > 1
+        flat = ", ".join(str(batch) for batch, more in told.items() if not more)
+        if not flat:
+            return ""
+        return f"one width of verify steps at batch {flat}: others are taken to cost as much until measured and added"
 
     def describe(self) -> dict[str, Any]:
         """Everything in it, as JSON can hold it; `cost_file.parse` reads it back."""

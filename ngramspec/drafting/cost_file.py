@@ -38,7 +38,8 @@ def load(path: StrPath) -> CostModel:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+        why = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(f"{file}: cannot be read: {why}; check it, or measure one: ngramspec calibrate") from None
     try:
         return readers[file.suffix](text, file.stem)
     except ConfigError as error:

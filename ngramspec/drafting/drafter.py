@@ -96,7 +96,7 @@ class Drafter(SessionCache):
         self._shared = self.arena.header("shared")
         self._counts, self._mixer, self._offers = (self.arena.header(name) for name in ("counts", "mixer", "offers"))
         self._texts = (self._requests, self._own, self._shared)
-        self._frozen: tuple[NDArray[np.int64], Int32] = NO_TEXT
+        self._look_at(*NO_TEXT)
         self._corpora: dict[str, FrozenCorpus] = {}
         if buffer is not None:
             self._drop_frozen()
@@ -105,11 +105,10 @@ class Drafter(SessionCache):
         self._make_scratch(64)
         self._pool = ThreadPoolExecutor(config.draft_threads) if config.draft_threads > 1 else None
 
-    @property
-    def _state(self) -> tuple[Any, ...]:
-        """Headers and buffers as the kernels take them."""
-        header, mem = self._frozen
-        return (*self._texts, header, self._counts, self._mixer, self._offers, self._m, mem)
+    def _look_at(self, header: NDArray[np.int64], mem: Int32) -> None:
+        """Draft from this frozen text too; `_state` holds headers and buffers as the kernels take them."""
+        self._frozen = header, mem
+        self._state = (*self._texts, header, self._counts, self._mixer, self._offers, self._m, mem)
 
     def _drop_frozen(self) -> None:
         """Forget what drafts before attaching found in frozen corpora, which are not part of the state."""
@@ -131,17 +130,12 @@ class Drafter(SessionCache):
         ingest(*self._texts, self._m, row, tokens, self._field(row, T_SHARE) == SHARE_ALL, context)
 
     def _accept_rows(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
-        if self._deferred:
-            self._settle(slots, False)
-        longest = int(np.diff(offsets[: len(slots) + 1]).max(initial=0))
-        if longest > kernels.MAX_SETTLE:
-            self._accept_long(slots, tokens, offsets)
-            return
-        header, mem = self._frozen
-        texts = (*self._texts, header, self._offers, self._m, mem)
-        kernels.append_batch(*texts, slots, tokens, offsets, self._scratch[0][0])
-        if not self._deferred:
-            self._settle(slots, False)
+        if len(tokens) > kernels.MAX_SETTLE:
+            longest = int(np.diff(offsets[: len(slots) + 1]).max(initial=0))
+            if longest > kernels.MAX_SETTLE:
+                self._accept_long(slots, tokens, offsets)
+                return
+        kernels.accept_batch(*self._state, slots, tokens, offsets, self._deferred, *self._scratch[0])
 
     def _accept_long(self, slots: Int32, tokens: Int32, offsets: Int32) -> None:
         """Append more at once than one settling takes, piece by piece; only the last may wait."""
@@ -252,7 +246,7 @@ class Drafter(SessionCache):
             self._settle(np.array(sorted(self._rows.values()), np.int32), False)
             kernels.drop_offers(self._offers, self._m, self.config.n_rows)  # they point into the text used until now
         self._corpora = corpora
-        self._frozen = (merged.header, merged.mem) if merged is not None else NO_TEXT
+        self._look_at(*((merged.header, merged.mem) if merged is not None else NO_TEXT))
 
     def reset(self) -> None:
         """Forget everything, what the mixer learned included; frozen corpora stay."""

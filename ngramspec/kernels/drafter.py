@@ -7,7 +7,7 @@ then do the tokens become visible to others and count. This settling may wait un
 out.
 """
 
-from .._jit import inline, kernel
+from .._jit import highest_bit, inline, kernel
 from ..arena import (
     F_OFF,
     OFFER_ROW,
@@ -133,8 +133,9 @@ def judge(ho, hs, hz, hk, hx, m, mz, seed, context, n_context, candidates, node,
     n_short = path_context(t, node, context, n_context, short)
     keys(hk, seed, short, n_short, w[W_KEYS:], w[W_CHECKS:])
     fetch(hk, m, min(N_ORDERS, n_short), w[W_KEYS:])
-    n, own, shared = collect(ho, hs, hz, m, mz, w, g, t, node, candidates)
-    n_levels = levels(w, g, n)
+    n, own_tiers, shared_tiers = collect(ho, hs, hz, m, mz, w, g, t, node, candidates)
+    n_levels = levels(w, g, n, own_tiers, shared_tiers)
+    own, shared = highest_bit(own_tiers) + 1, highest_bit(shared_tiers) + 1
     n, n_levels = counted(hk, m, n_short, w, g, n, n_levels)
     last = int(short[0]) if n_short else 0
     mix_followers(hx, m, w, g, x, n, n_levels, own, shared, last)
@@ -152,7 +153,7 @@ def draft_row(hr, ho, hs, hz, hk, hx, hf, m, mz, row, max_draft, max_depth, chai
     while True:
         room = 1 if chain else max_draft - node
         path = int(t[N_PATH, node])
-        hopeless = not chain and n_open >= room and t[O_PATH, room - 1] >= path  # no child could displace an open node
+        hopeless = not chain and n_open >= room and t[O_PATH, 0] >= path  # no child could displace an open node
         if chain:
             n_open = 0
         if t[N_DEPTH, node] >= max_depth:
@@ -275,7 +276,7 @@ def announce(hr, ho, m, row, tokens, values):
         expect(ho, m, int(m[r + T_OWNER_LO]), int(m[r + T_OWNER_HI]), values[n - 1 - i :], n_values - (n - 1 - i))
 
 
-@kernel
+@inline
 def append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w):
     """Append at most MAX_SETTLE emitted tokens to every slot's own text; what they teach waits in the row's offer."""
     for i in range(len(slots)):
@@ -296,6 +297,18 @@ def append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w):
         m[turn] = 1 - m[turn]
         hr[R_TOKENS_OUT] += end - start
         progress(hr, m, row)
+
+
+@kernel
+def accept_batch(hr, ho, hs, hz, hk, hx, hf, m, mz, slots, tokens, offsets, deferred, w, g, x, t):
+    """Append emitted tokens to every slot's own text, and learn from them; deferred, from those before them."""
+    if deferred:
+        for i in range(len(slots)):
+            settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, int(slots[i]), False, w, g, x, t)
+    append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w)
+    if not deferred:
+        for i in range(len(slots)):
+            settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, int(slots[i]), False, w, g, x, t)
 
 
 @kernel

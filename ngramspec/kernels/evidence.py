@@ -10,7 +10,7 @@ text, or the tenant's shared text) times tier of match length.
 
 import numpy as np
 
-from .._jit import inline, kernel, prefetch, unsigned
+from .._jit import highest_bit, inline, kernel, prefetch, unsigned
 from ..arena import (
     S_BLOCKS,
     S_CLOCK,
@@ -40,10 +40,10 @@ PER_CLASS = 48  # candidates kept a class
 
 # A walk may overshoot PER_CLASS by what one more look-up gathers: 6 orders of 64 hops.
 W_COLUMNS = 448
-N_W_ROWS, KEPT_ROWS = 23, 4  # the first four make up a candidate
+N_W_ROWS, KEPT_ROWS = 22, 4  # the first four make up a candidate
 # Where the rows of `w` start; flat, since a row's width then is a constant to the compiler.
 (C_POS, C_LENGTH, C_CLASS, C_AGE, C_NEXT, W_CONTEXT, W_STARTS, V_TOTAL, V_AGE, V_LATEST, L_LEVEL, L_TOTAL, L_LATEST,
- L_BASE, L_WEIGHT, L_SCALE, L_KIND, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY, W_SEEN, W_FROZEN_STARTS) = range(
+ L_BASE, L_WEIGHT, L_SCALE, W_KEYS, W_CHECKS, W_SHORT, W_HISTORY, W_SEEN, W_FROZEN_STARTS) = range(
     0, N_W_ROWS * W_COLUMNS, W_COLUMNS
 )  # fmt: skip
 W_SIZE = N_W_ROWS * W_COLUMNS
@@ -188,11 +188,9 @@ def group_of(w, g, n_groups, value, source):
 def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
     """Group the candidates of a node by follower and count them by level; each moves on to its follower.
 
-    Returns (followers, longest tier + 1 in own text, the same in shared text); 0 stands for none.
+    Returns (followers, tiers met in own text, tiers met in shared text), bit t for tier t.
     """
-    n, top_own, top_shared = 0, 0, 0
-    for level in range(N_LEVELS):
-        w[V_TOTAL + level] = 0
+    n, own_tiers, shared_tiers = 0, 0, 0
     for i in range(N_SEEN):
         w[W_SEEN + i] = 0
     c, depth = candidates, int(t[N_DEPTH, node])
@@ -203,16 +201,17 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
             tier = int(TIER[unsigned(min(int(w[unsigned(C_LENGTH + c)]) + depth, 64))])
             kind = int(w[unsigned(C_CLASS + c)])
             shared = kind != OWN
-            if shared:
-                top_shared = max(top_shared, tier + 1)
-            else:
-                top_own = max(top_own, tier + 1)
             level = tier + N_TIERS if shared else tier
             i, n = group_of(w, g, n, value, 4 if kind == FROZEN else 1 + kind)
-            age = int(w[unsigned(C_AGE + c)])
-            if w[unsigned(V_TOTAL + level)] == 0 or age < w[unsigned(V_AGE + level)]:
+            age, bit = int(w[unsigned(C_AGE + c)]), 1 << tier
+            before = int(w[unsigned(V_TOTAL + level)]) if (shared_tiers if shared else own_tiers) & bit else 0
+            if before == 0 or age < w[unsigned(V_AGE + level)]:
                 w[unsigned(V_AGE + level)], w[unsigned(V_LATEST + level)] = age, i
-            w[unsigned(V_TOTAL + level)] += 1
+            w[unsigned(V_TOTAL + level)] = before + 1
+            if shared:
+                shared_tiers |= bit
+            else:
+                own_tiers |= bit
             if i < N_GROUPS:
                 first = i * G_COLUMNS
                 g[unsigned(first + level)] += 1
@@ -225,11 +224,11 @@ def collect(ho, hs, hz, m, mz, w, g, t, node, candidates):
                     w[unsigned(C_NEXT + g[unsigned(first + G_TAIL)])] = c
                 g[unsigned(first + G_TAIL)] = c
         c = following
-    return n, top_own, top_shared
+    return n, own_tiers, shared_tiers
 
 
 @inline
-def levels(w, g, n):
+def levels(w, g, n, own_tiers, shared_tiers):
     """Turn counts by level into counts of "at least this long a match", longest first in each class.
 
     Returns how many levels hold anything; L_LEVEL, L_TOTAL and L_LATEST of `w` describe them.
@@ -237,9 +236,11 @@ def levels(w, g, n):
     n_levels = 0
     for half in range(2):
         total, latest, age, above = 0, -1, 0, -1
-        for level in range((half + 1) * N_TIERS - 1, half * N_TIERS - 1, -1):
-            if w[V_TOTAL + level] == 0:
-                continue
+        left = shared_tiers if half else own_tiers
+        while left:
+            tier = highest_bit(left)
+            level = half * N_TIERS + tier
+            left ^= 1 << tier
             total += w[V_TOTAL + level]
             if latest < 0 or w[V_AGE + level] < age:
                 age, latest = int(w[V_AGE + level]), int(w[V_LATEST + level])

@@ -90,10 +90,10 @@ def draft_row(hr, ho, hs, hz, m, mz, row, max_draft, max_depth, chain, min_q30, 
         if t[N_DEPTH, node] >= max_depth:
             cut = True
         elif t[N_LIST, node] >= 0 and not is_eos(hr, t[N_TOKEN, node]):
-            n, _, _ = collect(ho, hs, hz, m, mz, w, g, t, node, int(t[N_LIST, node]))
+            n, own, shared = collect(ho, hs, hz, m, mz, w, g, t, node, int(t[N_LIST, node]))
             if node == 0:
                 match = longest_behind(hr, m, row, w, g, n)
-            blend(w, g, n, levels(w, g, n))
+            blend(w, g, n, levels(w, g, n, own, shared))
             for i in range(n):
                 path = (int(t[N_PATH, node]) * int(g[i * G_COLUMNS + G_PROB])) >> 16
                 if path < min_q30:

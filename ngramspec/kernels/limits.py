@@ -89,6 +89,19 @@ def count_drafts(hr, reason, n):
 
 
 @kernel
+def tally(n_draft, sources, reason, n, by_source, by_reason):
+    """Add `n` drafts to counts by reason, and their tokens by source; returns (tokens, drafts that hold any)."""
+    tokens, with_draft = 0, 0
+    for i in range(n):
+        by_reason[reason[i]] += 1
+        tokens += n_draft[i]
+        with_draft += 1 if n_draft[i] > 0 else 0
+        for j in range(n_draft[i]):
+            by_source[sources[i, j]] += 1
+    return tokens, with_draft
+
+
+@kernel
 def progress(hr, m, row):
     """Tokens were emitted: nothing is banned any more."""
     r = row_at(hr, row)

@@ -23,7 +23,6 @@ from .evidence import (
     G_SHARED,
     G_VALUE,
     L_BASE,
-    L_KIND,
     L_LATEST,
     L_LEVEL,
     L_SCALE,
@@ -115,8 +114,8 @@ def prepare(m, w, n_levels, node_set, token_set):
         level, total = int(w[L_LEVEL + j]), int(w[L_TOTAL + j])
         w[L_BASE + j] = level * TABLE + int(TOTAL_BUCKET[min(total, 63)]) * 2 * N_BUCKETS
         w[L_WEIGHT + j] = m[node_set + level] + m[token_set + level]
-        many = level >= N_LEVELS and total > 9  # then the share counts, in 32nds
-        w[L_SCALE + j], w[L_KIND + j] = ((32 << 16) // total, 64) if many else (1 << 16, 0)
+        many = level >= N_LEVELS and total > 9  # then the share counts, in 32nds; 0 where the count does
+        w[L_SCALE + j] = (32 << 16) // total if many else 0
 
 
 @inline
@@ -127,9 +126,10 @@ def sets_of(hx, top_own, top_shared, last_value):
 
 
 @inline
-def entry_of(base, scale, kind, count, is_latest):
+def entry_of(base, scale, count, is_latest):
     """Table entry of one piece of evidence: a follower's count at a level, and whether it was the latest there."""
-    return base + 2 * int(BUCKET[unsigned(kind + min((count * scale + 0xFFFF) >> 16, 63))]) + (1 if is_latest else 0)
+    index = 64 + min((count * scale + 0xFFFF) >> 16, 63) if scale else min(count, 63)
+    return base + 2 * int(BUCKET[unsigned(index)]) + (1 if is_latest else 0)
 
 
 @kernel
@@ -149,11 +149,11 @@ def mix_followers(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value):
         x[at + X_LOGIT] = (bias + int(m[groups + group_set + BIAS])) >> (TERM_BITS - 8)
     for j in range(n_levels):  # level by level: what the followers have in common is read once
         level, latest, weight = int(w[L_LEVEL + j]), int(w[L_LATEST + j]), int(w[L_WEIGHT + j])
-        base, scale, kind = tables + int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        base, scale = tables + int(w[L_BASE + j]), int(w[L_SCALE + j])
         sets = groups + level
         for i in range(n):
             at = i * X_COLUMNS
-            entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
+            entry = entry_of(base, scale, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
             given = weight + int(m[unsigned(sets + int(x[unsigned(at + X_GROUP_SET)]))])
             x[unsigned(at + X_LOGIT)] += (given * int(STRETCH[unsigned(m[unsigned(entry)] >> 18)])) >> TERM_BITS
     for i in range(n):
@@ -204,11 +204,11 @@ def learn(hx, m, w, g, x, n, n_levels, top_own, top_shared, last_value, value):
     nudge(m, token_set + BIAS, changes)
     for j in range(n_levels):
         level, latest = int(w[L_LEVEL + j]), int(w[L_LATEST + j])
-        base, scale, kind = tables + int(w[L_BASE + j]), int(w[L_SCALE + j]), int(w[L_KIND + j])
+        base, scale = tables + int(w[L_BASE + j]), int(w[L_SCALE + j])
         changes = 0
         for i in range(n):
             at = i * X_COLUMNS
-            entry = entry_of(base, scale, kind, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
+            entry = entry_of(base, scale, int(g[unsigned(i * G_COLUMNS + level)]), latest == i)
             change = (int(STRETCH[unsigned(m[unsigned(entry)] >> 18)]) * int(x[unsigned(at + X_LOGIT)]) + 131072) >> 18
             changes += change
             nudge(m, groups + int(x[at + X_GROUP_SET]) + level, change)

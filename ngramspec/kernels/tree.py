@@ -8,7 +8,7 @@ committed token.
 
 from .._jit import inline, kernel
 
-# Rows of the tree scratch: nodes in the order drafted; the open nodes' paths by falling probability and their slots,
+# Rows of the tree scratch: nodes in the order drafted; the open nodes' paths by rising probability and their slots,
 # which are a permutation (those behind the open ones are free); and what each slot holds.
 (N_TOKEN, N_PARENT, N_DEPTH, N_PATH, N_LIST, N_SOURCE, O_PATH, O_SLOT, O_TOKEN, O_PARENT, O_LIST, O_SOURCE) = range(12)
 TREE_ROWS = 12
@@ -29,32 +29,35 @@ def offer(t, n_open, room, token, parent, path, candidates, source):
 
     Returns the new number of open nodes. Only the `room` best can still be drafted, so dropping the rest is exact.
     """
-    if n_open >= room:
-        if room == 0 or t[O_PATH, room - 1] >= path:
-            return n_open
-        n_open = room - 1
-    slot = int(t[O_SLOT, n_open])
+    full = n_open >= room
+    if full and (room == 0 or t[O_PATH, 0] >= path):
+        return n_open
+    slot = int(t[O_SLOT, 0 if full else n_open])
     t[O_TOKEN, slot], t[O_PARENT, slot], t[O_LIST, slot], t[O_SOURCE, slot] = token, parent, candidates, source
-    i = n_open
-    while i > 0 and t[O_PATH, i - 1] < path:
-        t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i - 1], t[O_SLOT, i - 1]
-        i -= 1
+    if full:  # in the place of the least probable
+        i = 0
+        while i + 1 < n_open and t[O_PATH, i + 1] < path:
+            t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i + 1], t[O_SLOT, i + 1]
+            i += 1
+    else:
+        i = n_open
+        n_open += 1
+        while i > 0 and t[O_PATH, i - 1] >= path:
+            t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i - 1], t[O_SLOT, i - 1]
+            i -= 1
     t[O_PATH, i], t[O_SLOT, i] = path, slot
-    return n_open + 1
+    return n_open
 
 
 @inline
 def draft_best(t, n_open, node):
     """Draft the most probable open node as number `node`; returns the new number of open nodes."""
-    slot = int(t[O_SLOT, 0])
+    n_open -= 1
+    slot = int(t[O_SLOT, n_open])
     parent = int(t[O_PARENT, slot])
-    t[N_TOKEN, node], t[N_PARENT, node], t[N_PATH, node] = t[O_TOKEN, slot], parent, t[O_PATH, 0]
+    t[N_TOKEN, node], t[N_PARENT, node], t[N_PATH, node] = t[O_TOKEN, slot], parent, t[O_PATH, n_open]
     t[N_LIST, node], t[N_SOURCE, node] = t[O_LIST, slot], t[O_SOURCE, slot]
     t[N_DEPTH, node] = t[N_DEPTH, parent] + 1
-    n_open -= 1
-    for i in range(n_open):
-        t[O_PATH, i], t[O_SLOT, i] = t[O_PATH, i + 1], t[O_SLOT, i + 1]
-    t[O_SLOT, n_open] = slot
     return n_open
 
 

@@ -156,7 +156,7 @@ def draft_row(x, hr, ho, m, row, max_draft, max_depth, chain, min_q30, context, 
         room, path, column = max_draft - node, int(t[N_PATH, node]), int(t[N_LIST, node])
         if chain:
             n_open, room = 0, 1
-        least = int(t[O_PATH, room - 1]) if n_open >= room else 0  # what enters is more probable
+        least = int(t[O_PATH, 0]) if n_open >= room else 0  # what enters is more probable
         if t[N_DEPTH, node] >= max_depth:
             cut = True
         elif path > least and not is_eos(hr, t[N_TOKEN, node]):

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import NativeError
 
 #: C11, and visible names only for what the header declares. No `-march=native`: the folder may be a shared home.
-FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNGS_SHARED")
+FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-DNGS_SHARED")
 COMPILERS = ("cc", "gcc", "clang")
 MAIN = "src/ngramspec.c"
 

@@ -62,7 +62,7 @@ def read(path: StrPath, *, skip_bad: bool = False) -> Trace:
     >>> read("nowhere.jsonl")
     Traceback (most recent call last):
         ...
-    ngramspec.errors.TraceError: nowhere.jsonl: cannot be read: No such file or directory
+    ngramspec.errors.TraceError: nowhere.jsonl: cannot be read: No such file or directory; check the path
     """
     path = as_path(path)
     try:
@@ -77,13 +77,13 @@ def read(path: StrPath, *, skip_bad: bool = False) -> Trace:
                 raise TraceError(f"{path}: got zstd-compressed data, allowed gzip or none; decompress it first")
             return _read_jsonl(path, gzip.GzipFile(fileobj=file) if start[:2] == b"\x1f\x8b" else file, skip_bad)
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
 
 
 def _read_jsonl(path: Path, file: IO[bytes] | gzip.GzipFile, skip_bad: bool) -> Trace:
     import msgspec
 
-    from .rows import Row, Rows, fail
+    from .rows import IMPORT, Row, Rows, fail
 
     rows = Rows(path.name, skip_bad)
     decoder = msgspec.json.Decoder(Row)
@@ -102,7 +102,10 @@ def _read_jsonl(path: Path, file: IO[bytes] | gzip.GzipFile, skip_bad: bool) -> 
                 fail(where, error, given)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 text = line[:40].decode("utf-8", "replace").strip()
-                raise TraceError(f"{where}: not JSON ({error}): got {text!r}, each line must be one object") from None
+                advice = "" if rows.rows else f"; {IMPORT}"
+                raise TraceError(
+                    f"{where}: not JSON ({error}): got {text!r}, each line must be one object{advice}"
+                ) from None
         except TraceError as error:
             rows.bad(error)
     return rows.trace()

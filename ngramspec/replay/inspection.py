@@ -82,7 +82,9 @@ def remarks(facts: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("note", f"{facts['placeholders']} placeholder ids in prompts: nothing is matched across them"))
     if facts["retokenised"]:
         parts = ", ".join(f"{part} of {n}" for part, n in facts["retokenised"].items())
-        found.append(("note", f"re-tokenised from text ({parts}): ids may differ from those served, which flatters"))
+        found.append(
+            ("note", f"re-tokenised from text ({parts}): ids may differ from those served; it usually flatters")
+        )
     if facts["repeated_rows"]:
         found.append(("note", f"{facts['repeated_rows']} requests stand in it more than once, token for token"))
     if facts["skipped_rows"]:

@@ -126,9 +126,7 @@ def run(
     compile_kernels(drafter, facts, options, drafter_options)
 
     def warm() -> Cache:
-        cache = build(drafter, facts, drafter_options)
-        if isinstance(cache, SessionCache):
-            cache.touch()  # the first pass over fresh memory is slower than any later one, up to 14 times
+        cache = in_memory(build(drafter, facts, drafter_options))
         for earlier in warm_up:
             simulate(earlier, cache, replace(options, calibration=False, serving=None))
         return cache
@@ -224,6 +222,13 @@ def compile_kernels(
     trace = Trace.of(prompts, outputs, name="warm-up", session=["0", "0"], turn=[0, 1])
     small = replace(facts, vocab_size=max(facts.vocab_size, 8), max_sessions=8, eos_ids=())
     simulate(trace, build(drafter, small, drafter_options), replace(options, eos_ids=None, serving=None))
+
+
+def in_memory(cache: Cache) -> Cache:
+    """The same cache, all of its memory there: the first pass over fresh pages is slower than any later one, by far."""
+    if isinstance(cache, SessionCache):
+        cache.touch()
+    return cache
 
 
 def _served(trace: Trace, served: Served, counts: Counts, drafter: str, config: dict[str, Any]) -> dict[str, Any]:

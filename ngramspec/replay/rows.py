@@ -51,6 +51,9 @@ ALLOWED = {
     "retokenised": "one of prompt, output, both, or null",
 }
 
+#: What to do with a file that holds something else.
+IMPORT = "ngramspec trace import makes a trace of other programs' logs, and of text with --tokenizer"
+
 _PATH = re.compile(r"at `\$\.?([^`]*)`")
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
@@ -58,10 +61,9 @@ _MISSING = re.compile(r"missing required field `(\w+)`")
 def fail(where: str, error: msgspec.ValidationError, value: Any) -> NoReturn:
     """Raise a `TraceError` that says what stood in the row (`value`, decoded) and what is allowed there."""
     text = str(error)
+    foreign = isinstance(value, dict) and not {"prompt_ids", "output_ids"} & set(value)
+    advice = f"; {IMPORT}" if foreign else ""
     if missing := _MISSING.search(text):
-        advice = (
-            "; rows of text alone have to be tokenised first" if isinstance(value, dict) and "prompt" in value else ""
-        )
         raise TraceError(f"{where}: field {missing[1]} is missing, it must be {ALLOWED[missing[1]]}{advice}") from None
     found = _PATH.search(text)
     if not found:
@@ -70,7 +72,7 @@ def fail(where: str, error: msgspec.ValidationError, value: Any) -> NoReturn:
     for step in re.findall(r"\w+", path):
         value = value[int(step) if step.isdigit() else step]
     field = re.split(r"\W", path)[0]
-    raise TraceError(f"{where}, field {path}: got {_short(value)}, allowed {ALLOWED[field]}") from None
+    raise TraceError(f"{where}, field {path}: got {_short(value)}, allowed {ALLOWED[field]}{advice}") from None
 
 
 def _short(value: Any) -> str:

@@ -55,6 +55,22 @@ def test_sglang_log_among_other_lines_of_a_server(tmp_path):
     assert found.formats == ("sglang-log",) and len(found.trace) == 1 and found.reasons == {}
 
 
+def test_sglang_log_to_which_a_collector_added_fields(tmp_path):
+    path = lines(tmp_path / "server.log", *({"level": "INFO"} | line for line in sglang_lines(sglang_pair())))
+    found = load([path])
+    assert found.formats == ("sglang-log",) and [row["output_ids"] for row in rows(found.trace)] == [[4, 5, 6]]
+
+
+def test_a_log_without_a_whole_request_says_so(tmp_path):
+    came = lines(tmp_path / "server.log", *(line for line in sglang_lines(sglang_pair()) if "out" not in line))
+    with pytest.raises(
+        TraceError, match=r"no rows; got no whole request in sglang-log: SGLang's log with --log-requests .*; check"
+    ):
+        load([came])
+    with pytest.raises(TraceError, match=r"no rows; got no whole request in sglang-log"):
+        load([lines(tmp_path / "chat.jsonl", {"messages": []})], format="sglang-log")
+
+
 def test_sglang_prompts_that_came_as_text_are_tokenised_and_marked(tmp_path, folder, tokens):
     path = lines(
         tmp_path / "a.log", *sglang_lines(sglang_pair(obj={"input_ids": None, "text": TEXT}), sglang_pair("r2"))

@@ -96,11 +96,3 @@ def test_rows_of_a_tree_are_those_of_sglangs_own_corpus(taught, asked):
     assert ours.tolist() == np.asarray(ids).tolist()
     for row in range(N_ROWS):
         assert our_mask.reshape(N_ROWS, N_ROWS)[row].tolist() == seen[row].tolist(), row
-
-
-def test_a_step_of_ours_costs_less_than_the_corpus_calls_it_replaces():
-    from tests.sglang.step_cost import measure
-
-    # On a machine that others use; step_cost measures it in full.
-    found = measure(batch=32, steps=40)
-    assert found["ours_us"] < found["sglang_us"], found

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...draft import DraftBatch, Reason, Source
+from ...kernels.limits import tally
 
 
 @dataclass
@@ -37,14 +38,11 @@ class Counters:
         n_rows : int
             Rows that it verifies a request.
         """
-        drafted = out.n_draft[:n]
+        drafted, with_draft = tally(out.n_draft, out.sources, out.reason, n, self.sources, self.reasons)
         self.steps += n
         self.rows += n * n_rows
-        self.drafted += int(drafted.sum())
-        self.with_draft += int(np.count_nonzero(drafted))
-        self.reasons += np.bincount(out.reason[:n], minlength=len(Reason))
-        there = np.arange(out.width) < drafted[:, None]
-        self.sources += np.bincount(out.sources[:n][there], minlength=len(Source))
+        self.drafted += int(drafted)
+        self.with_draft += int(with_draft)
 
     def bare(self, n: int, n_rows: int) -> None:
         """Count a step without drafts; modifies.

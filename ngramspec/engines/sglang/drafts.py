@@ -110,8 +110,10 @@ class Drafts:
         """
         started = perf_counter_ns()
         n = len(requests)
-        beside: Sequence[Sequence[int]] = [()] * n if latest is None else latest
-        self._last[:n] = [last_token(request, new) for request, new in zip(requests, beside, strict=True)]
+        if latest is None:
+            self._last[:n] = [one.output_ids[-1] if len(one.output_ids) else last_token(one, ()) for one in requests]
+        else:
+            self._last[:n] = [last_token(request, new) for request, new in zip(requests, latest, strict=True)]
         self._slots = NO_SLOTS
         self._safely("counting a step", self._count)
         rows = self._drafted(requests, latest) if self.guard.ready() else None
@@ -222,7 +224,8 @@ class Drafts:
                 kv_tokens = self.requests.kv_tokens(requests) if self.pace.needs_kv else 0
                 self.pace.begin(n, self.counters.emitted, kv_tokens)
                 width = self.pace.choose(out, n)
-            np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
+            if width < self.n_rows:
+                np.minimum(out.n_draft[:n], width - 1, out=out.n_draft[:n])
             ids, seen = self._views(n, width)
             fill_rows(n, out.tokens, out.parents, out.n_draft, self._last, self.chain, width, ids, seen)
             self.guard.worked()
@@ -234,7 +237,7 @@ class Drafts:
     def _draft(self, requests: Sequence[Request], latest: Sequence[Sequence[int]] | None) -> None:
         """Fill `_out`, row i for request i, empty where it cannot be drafted for."""
         places, slots, remaining = self.requests.catch_up(requests, latest)
-        n, at, total = len(slots), np.array(places, np.int64), len(requests)
+        n, total = len(slots), len(requests)
         self._slots = slots
         if n < total:
             self._out.n_draft[:total] = 0
@@ -251,6 +254,7 @@ class Drafts:
             remaining=remaining,
         )
         if out is not self._out:
+            at = np.array(places, np.int64)
             for name in ("tokens", "parents", "path_q30", "sources", "n_draft", "reason"):
                 getattr(self._out, name)[at] = getattr(out, name)[:n]
 

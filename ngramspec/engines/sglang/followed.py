@@ -54,6 +54,7 @@ class Followed:
     slot: int = -1  #: in the drafter; -1 until it was begun there
     n_known: int = 0  #: tokens of the history that the drafter has or, of the prompt, will read
     n_unread: int = 0  #: tokens of the prompt that it still has to read; nothing is drafted until then
+    limit: int = -1  #: tokens that it may emit; -1 where nobody knows
     n_open: int = 0  #: steps whose outcome is not known yet
     log: Log | None = None  #: where it is recorded
 

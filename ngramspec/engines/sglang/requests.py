@@ -110,9 +110,10 @@ class Requests:
         self._batches = [requests]
         followed = self._followed
         places, slots, left = [], [], []
-        appended: list[Followed] = []
+        grown: list[int] = []
         tokens: list[int] = []
         offsets = [0]
+        n_steps = n_emitted = 0
         for place, request in enumerate(requests):  # what this does for each request, the model waits for
             beside = latest[place] if latest is not None else ()
             item = followed.get(request.rid)
@@ -128,14 +129,23 @@ class Requests:
                 continue
             places.append(place)
             slots.append(item.slot)
-            limit = request.sampling_params.max_new_tokens
-            have = item.n_known + len(new) - item.n_prompt
-            left.append(-1 if limit is None else max(0, min(limit - have, MAX_LEFT)))
             if new:
-                appended.append(item)
+                n_new = len(new)
+                grown.append(item.slot)
                 tokens += new
                 offsets.append(len(tokens))
-        self._append(appended, tokens, offsets)
+                item.n_known += n_new
+                have += n_new
+                if item.n_open == 1 and item.log is None and not item.n_before:  # nearly always
+                    item.n_open = 0
+                    n_steps += 1
+                    n_emitted += n_new
+                else:
+                    self._count(item, n_new)
+            left.append(item.limit - have if item.limit > have else 0 if item.limit >= 0 else -1)
+        if grown:
+            self._accept(grown, tokens, offsets)
+            self.counters.outcome(n_steps, n_emitted)
         return places, np.array(slots, np.int32), np.array(left, np.int32)
 
     def kv_tokens(self, requests: Sequence[Request]) -> int:
@@ -226,25 +236,17 @@ class Requests:
                 item.n_unread = unread
         self.read_ns += perf_counter_ns() - started
 
-    def _append(self, items: list[Followed], tokens: list[int], offsets: list[int]) -> None:
-        if items:
-            slots = np.array([item.slot for item in items], np.int32)
-            self.drafter.accept_batch(slots, np.array(tokens, np.int32), np.array(offsets, np.int32))
-            n_steps = n_emitted = 0
-            for k, item in enumerate(items):
-                n_new = offsets[k + 1] - offsets[k]
-                item.n_known += n_new
-                if item.log is None and item.n_open == 1 and not item.n_before:  # nearly always
-                    item.n_open = 0
-                    n_steps += 1
-                    n_emitted += n_new
-                    continue
-                lengths = item.outcome(n_new)
-                n_steps += len(lengths)
-                n_emitted += sum(lengths)
-                if item.log is not None:
-                    item.log.lengths += lengths
-            self.counters.outcome(n_steps, n_emitted)
+    def _accept(self, slots: list[int], tokens: list[int], offsets: list[int]) -> None:
+        self.drafter.accept_batch(
+            np.array(slots, np.int32), np.array(tokens, np.int32), np.array(offsets, np.int32)
+        )  # what fails here is forgotten, and so is what the records of these requests said
+
+    def _count(self, item: Followed, n_new: int) -> None:
+        """Count what a request's open steps emitted."""
+        lengths = item.outcome(n_new)
+        self.counters.outcome(len(lengths), sum(lengths))
+        if item.log is not None:
+            item.log.lengths += lengths
 
     def _find(self, request: Request, latest: Sequence[int]) -> Followed | None:
         """The request as followed, begun if it is new; None where it is not to be followed or there is no room."""
@@ -262,6 +264,8 @@ class Requests:
         n_before = len(request.output_ids) + len(latest)
         item = Followed(request, str(self._n_begun), prompt, len(prompt), n_before)
         item.n_known = item.n_unread = len(prompt)
+        limit = request.sampling_params.max_new_tokens
+        item.limit = -1 if limit is None else max(0, min(limit, MAX_LEFT))
         if self.recorder is not None and option is None and self.recorder.chosen(request.session_id or request.rid):
             item.log = Log(time.time(), self.n_steps)
         self._n_begun += 1
@@ -296,7 +300,9 @@ class Requests:
                     item.n_known = item.n_prompt + len(output)
                     self.drafter.truncate(item.name, item.n_known)
                 elif new:
-                    self._append([item], new, [0, len(new)])
+                    item.n_known += len(new)
+                    self._accept([item.slot], new, [0, len(new)])
+                    self._count(item, len(new))
             self.drafter.finish(item.name)
         if item.log is not None and self.recorder is not None and item.request.finished():
             self.recorder.add(row_of(item.request, item.prompt, as_array(output), self._told(item, item.log)))

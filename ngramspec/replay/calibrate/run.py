@@ -159,12 +159,8 @@ def calibrate(
         f"by ngramspec {__version__}"
     )
     cost = as_model(steps, name=name, kind=kind, note=note, drafter=dialect.drafter, add=add)
-    widths = {point.n_tokens // point.batch for point in cost.verify}
-    if len(widths) == 1 and dialect.width > 1:
-        remarks.append(
-            f"verify steps of {dialect.width} tokens a request only: other widths are taken to cost as much until they "
-            "are measured too and added"
-        )
+    if dialect.width > 1 and cost.caveat:
+        remarks.append(cost.caveat)
     ratios = tuple(reproductions(cost))
     for measured, ratio in zip(cost.measured, ratios, strict=True):
         if abs(ratio - 1.0) > TOLERANCE:

@@ -81,7 +81,11 @@ class Encoder:
         """
         self._need(field)
         if self._template is None:
-            raise Bad("no chat template beside the tokenizer; name one with --chat-template", field=field)
+            raise Bad(
+                "no chat template beside the tokenizer, in chat_template.jinja or tokenizer_config.json; name one with "
+                "--chat-template",
+                field=field,
+            )
         self.used_template = True
         return self._template.render(messages, field, options)
 

@@ -42,7 +42,7 @@ class File:
             with path.open("rb") as file:
                 start = file.read(4)
         except OSError as error:
-            raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+            raise TraceError(f"{path}: cannot be read: {error.strerror or error}; check the path") from None
         if start == b"\x28\xb5\x2f\xfd":
             raise TraceError(f"{path}: got zstd-compressed data, allowed gzip or none; decompress it first")
         self._packed = start[:2] == b"\x1f\x8b"

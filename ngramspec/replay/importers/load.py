@@ -109,6 +109,9 @@ def load(
     for importer in made.values():
         for record, item in importer.rest(context):
             add(record, item)
+    if formats and not rows.rows and not rows.n_skipped:
+        read = "; ".join(f"{name}: {IMPORTERS[name].about}" for name in dict.fromkeys(formats))
+        raise TraceError(f"{rows.name}: no rows; got no whole request in {read}; check file and format")
     trace = rows.trace()
     _refuse_idle_options(context, tokenizer is not None, chat_template is not None, "sglang-dump" in formats)
     if on_progress is not None:
@@ -121,7 +124,10 @@ def _recognise(source: Source) -> str:
         if importer().matches(source):
             return name
     if source.first is None:
-        raise TraceError(f"{source.path}: holds nothing that can be read; allowed {_formats()}")
+        raise TraceError(
+            f"{source.path}: no record of any known format; allowed {_formats()}; text alone is no trace, "
+            "ngramspec corpus build makes a corpus of it"
+        )
     fields = ", ".join(sorted(source.fields)[:12]) or type(source.first).__name__
     raise TraceError(f"{source.path}: got records of {fields}; allowed {_formats()}; --format names one")
 

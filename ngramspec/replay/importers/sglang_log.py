@@ -12,8 +12,9 @@ from .failure import Bad
 from .sglang import Cut, row_of
 from .source import N_LOOK, Source, decoded
 
-#: A line of the log: an object, behind a time in brackets since SGLang 0.5.
-_LINE = re.compile(rb'(?:\[[^\]{}]*\]\s*)?(\{"timestamp": ?"[^"]*", ?"event": ?"request\..*)', re.DOTALL)
+#: A line of the log: an object, behind a time in brackets since SGLang 0.5. What collects logs may put fields
+#: ahead of these; in text inside the object the quotes would be escaped.
+_LINE = re.compile(rb'(?:\[[^\]{}]*\]\s*)?(\{.*?"event": ?"request\..*)', re.DOTALL)
 #: The same log in the other format, which writes Python rather than JSON.
 _AS_TEXT = re.compile(rb"(?:\[[^\]{}]*\]\s*)?(?:Receive|Finish): obj=")
 
@@ -24,7 +25,7 @@ class SGLangLog(Importer):
     """Lines of finished requests; other lines of a server's output are passed over."""
 
     name = "sglang-log"
-    about = "SGLang's request log in JSON, level 3"
+    about = "SGLang's log with --log-requests --log-requests-level 3 --log-requests-format json"
 
     def matches(self, source: Source) -> bool:
         """By a line that the request logger wrote, among the first."""

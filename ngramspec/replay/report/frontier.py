@@ -45,13 +45,15 @@ def frontier(group: Group) -> Exhibit:
                 hovertemplate="%{text}<br>accept length %{y:.2f} at %{x:.2f} verified<extra>" + name + "</extra>",
             )
         )
+    alone = all(len(runs) == 1 for runs in lines.values())
     return draw(
         "frontier",
         "What a larger budget buys",
         kind_of(group.frontier),
         traces,
         "Higher and further left is better: more tokens emitted for fewer verified. Points of one line differ in how "
-        "many tokens they may draft; where a draft is sized by probability, in the probability at which it stops.",
+        "many tokens they may draft; where a draft is sized by probability, in the probability at which it stops."
+        + (" One budget of each was replayed: --frontier adds others." if alone else ""),
         height=520,
         xaxis={"title": {"text": "tokens verified a request and step"}, "rangemode": "tozero"},
         yaxis={"title": {"text": "accept length, tokens a step"}},

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...drafting.cost_file import parse
 from ...kernels.verify import EMITTED, STEPS
 from ..trace import Int64
 from .figure import (
@@ -270,4 +271,6 @@ def step_times(run: Run) -> str:
         if "uncalibrated" in run["modelled"]["label"]
         else "Calibrated: these step times reproduce the tokens a second that were measured without speculation"
     )
-    return f"Step times: {cost['name']} (kind {cost['kind']}{note}); drafting is charged with {charged}. {worth}."
+    caveat = parse(cost).caveat
+    flat = f" {caveat[0].upper()}{caveat[1:]}." if caveat else ""
+    return f"Step times: {cost['name']} (kind {cost['kind']}{note}); drafting is charged with {charged}. {worth}.{flat}"

@@ -57,8 +57,8 @@ def tune(
         Recorded requests.
     cost : CostModel
         Step times.
-    engine : {"ngramspec", "sglang", "vllm"}
-        What is tuned: our drafter, or the n-gram drafts that come with an engine.
+    engine : {"ngramspec", "ngramspec-sglang", "sglang", "vllm"}
+        What is tuned: our drafter, ours inside SGLang, or the n-gram drafts that come with an engine.
     shape : {"ideal", "vllm", "sglang"}, optional
         For our drafter, what the engine around it verifies. None: any draft as it is.
     batches : sequence of int

@@ -13,7 +13,7 @@ from .. import metrics
 from ..counts import PLAIN_MS, STEP_MS, Counts
 from ..drafters import Facts, build
 from ..options import Shape
-from ..results import compile_kernels
+from ..results import compile_kernels, in_memory
 from ..simulator import simulate
 from ..trace import Trace
 from .engines import engine
@@ -116,9 +116,11 @@ def evaluate(task: Task, job: Job) -> Score:
     own = {k: v for k, v in how.drafter_options.items() if k not in capacity}
     # Ids of both parts count, so that both are drafted for by one configuration.
     facts = Facts.of(list(task.parts), eos_ids=task.eos_ids, concurrency=job.batch, **capacity)
+    cache = build(how.drafter, facts, own)
     if job.part == HELD_OUT:  # timed
         compile_kernels(how.drafter, facts, options, own)
-    return _score(trace, simulate(trace, build(how.drafter, facts, own), options), task.seed)
+        cache = in_memory(cache)
+    return _score(trace, simulate(trace, cache, options), task.seed)
 
 
 def _score(trace: Trace, counts: Counts, seed: int) -> Score:
