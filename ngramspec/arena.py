@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import ConfigError, SnapshotError
+from .errors import CapacityError, ConfigError, SnapshotError
 
 MAGIC = int.from_bytes(b"ngrmspec", "little")
 LAYOUT_VERSION = 1
@@ -83,6 +83,8 @@ class Arena:
     ------
     SnapshotError
         The buffer does not hold a state of this layout and configuration.
+    CapacityError
+        The system does not give so much memory.
     """
 
     def __init__(self, components: Sequence[Component], digest: int, buffer: NDArray[np.uint8] | None = None) -> None:
@@ -90,7 +92,7 @@ class Arena:
         self._components = tuple(components)
         self._digest = digest
         fresh = buffer is None
-        self.buffer: NDArray[np.uint8] = np.zeros(self.nbytes, np.uint8) if buffer is None else buffer
+        self.buffer: NDArray[np.uint8] = _zeros(self.nbytes) if buffer is None else buffer
         if not fresh:
             self._validate()
         self.mem: NDArray[np.int32] = self.buffer.view(np.int32)
@@ -135,6 +137,8 @@ class Arena:
     def _validate(self) -> None:
         """Check everything that kernels rely on before trusting a single offset."""
         buffer, nbytes = self.buffer, self.nbytes
+        if not isinstance(buffer, np.ndarray):
+            raise SnapshotError(f"buffer: got {type(buffer).__name__}, must be a uint8 array")
         if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
             raise SnapshotError("buffer: must be a writable, contiguous uint8 array of one dimension")
         if len(buffer) != nbytes or buffer.ctypes.data % 8:
@@ -162,6 +166,15 @@ class Arena:
                 if int(headers[i + 1, word]) != offset:
                     raise SnapshotError(f"buffer: offset in word {word} of {component.name!r} is wrong")
                 offset += _aligned(length)
+
+
+def _zeros(nbytes: int) -> NDArray[np.uint8]:
+    try:
+        return np.zeros(nbytes, np.uint8)
+    except MemoryError:
+        raise CapacityError(
+            f"the state needs {nbytes} bytes, which this system does not give: lower max_bytes or capacity_tokens"
+        ) from None
 
 
 def arena_nbytes(components: Sequence[Component]) -> int:

@@ -49,6 +49,20 @@ def check(value: Any, name: str, low: int, high: int, advice: str = "") -> None:
         raise ConfigError(f"{name}: got {value!r}, allowed integers from {low} to {high}{advice}")
 
 
+def check_bool(value: Any, name: str) -> None:
+    """Raise `ConfigError` unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: got {value!r}, allowed true and false")
+
+
+def _integers(value: Any, name: str) -> tuple[Any, ...]:
+    """A tuple of what is in `value`, which its caller checks one by one."""
+    try:
+        return tuple(value)
+    except TypeError:
+        raise ConfigError(f"{name}: got {value!r}, allowed a list of integers") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CacheConfig:
     """What every cache needs to know.
@@ -75,7 +89,7 @@ class CacheConfig:
     max_sessions: int = 1024
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eos_ids", tuple(self.eos_ids))
+        object.__setattr__(self, "eos_ids", _integers(self.eos_ids, "eos_ids"))
         check(self.vocab_size, "vocab_size", 1, MAX_TOKEN_ID + 1)
         check(self.max_requests, "max_requests", 1, 65_536)
         check(self.max_sessions, "max_sessions", 0, 1_000_000)
@@ -137,6 +151,8 @@ class CacheConfig:
         ConfigError
             Not even the smallest capacity fits.
         """
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+            raise ConfigError(f"max_bytes: got {max_bytes!r}, allowed an integer")
         smallest = cls(capacity_tokens=cls(**settings, capacity_tokens=MAX_TOKENS).min_capacity_tokens, **settings)
         spare = max_bytes - smallest.nbytes
         if spare < 0:
@@ -153,7 +169,9 @@ class CacheConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from a mapping; an unknown key is a `ConfigError` that names it and what is allowed."""
+        """Build from a mapping; anything else, or an unknown key, is a `ConfigError` that says what is allowed."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"$: got {values!r}, allowed an object of settings by name")
         names = [f.name for f in fields(cls)]
         for key in values:
             if key not in names:
@@ -197,14 +215,17 @@ class HashConfig(CacheConfig):
     shared_percent: int = 50
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", tuple(self.orders))
-        if not 1 <= len(self.orders) <= MAX_ORDERS or list(self.orders) != sorted(set(self.orders)):
-            raise ConfigError(f"orders: got {self.orders}, allowed 1 to {MAX_ORDERS} ascending context lengths")
+        object.__setattr__(self, "orders", _integers(self.orders, "orders"))
         check(self.max_match, "max_match", 1, 64)
         check(self.max_hops, "max_hops", 1, 64)
         check(self.shared_percent, "shared_percent", 0, 95)
+        wrong = ConfigError(f"orders: got {self.orders}, allowed 1 to {MAX_ORDERS} ascending context lengths")
+        if not 1 <= len(self.orders) <= MAX_ORDERS:
+            raise wrong
         for i, order in enumerate(self.orders):
             check(order, f"orders[{i}]", 1, self.max_match)
+        if list(self.orders) != sorted(set(self.orders)):
+            raise wrong
         super().__post_init__()
 
     @property
@@ -337,7 +358,9 @@ class DrafterConfig(HashConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.draft_threads, "draft_threads", 1, 64)
-        if not 0.0 <= self.counted_per_token <= 4.0:
+        check_bool(self.deferred, "deferred")
+        share = self.counted_per_token
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share <= 4.0:
             raise ConfigError(f"counted_per_token: got {self.counted_per_token!r}, allowed 0.0 to 4.0")
 
     @property

@@ -14,6 +14,9 @@ from .errors import ConfigError
 
 Int32 = NDArray[np.int32]
 
+#: Most requests of a batch, and most tokens of a draft: what a key of a plan's merge can name.
+MAX_SIDE = 1 << 16
+
 #: One, as a path probability in fixed point (30 fractional bits).
 ONE_Q30 = 1 << 30
 
@@ -213,8 +216,9 @@ class DraftBatch:
 
     def __post_init__(self) -> None:
         """Check every array once: kernels write without looking."""
-        if np.ndim(self.tokens) != 2:
-            raise ConfigError(f"out.tokens: got {np.ndim(self.tokens)} dimensions, must be [batch, width]")
+        if not isinstance(self.tokens, np.ndarray) or self.tokens.ndim != 2:
+            got = f"{self.tokens.ndim} dimensions" if isinstance(self.tokens, np.ndarray) else repr(self.tokens)
+            raise ConfigError(f"out.tokens: got {got}, must be int32[batch, width]; use DraftBatch.allocate")
         batch = self.tokens.shape[:1]
         for item in fields(self):
             array = getattr(self, item.name)
@@ -227,8 +231,11 @@ class DraftBatch:
     @classmethod
     def allocate(cls, batch: int, width: int) -> DraftBatch:
         """Arrays for up to `batch` requests and `width` drafted tokens each."""
-        if batch < 0 or width < 0:
-            raise ConfigError(f"DraftBatch: got batch={batch}, width={width}; both must be 0 or more")
+        for value in (batch, width):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value <= MAX_SIDE:
+                raise ConfigError(
+                    f"DraftBatch: got batch={batch!r}, width={width!r}; both must be integers from 0 to {MAX_SIDE}"
+                )
         shape = (batch, width)
         return cls(
             np.zeros(shape, np.int32),

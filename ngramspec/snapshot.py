@@ -35,11 +35,12 @@ from .arena import (
     Arena,
     Component,
 )
+from .caches.arguments import instance
+from .caches.files import StrPath, as_path
 from .caches.image import (
     FORMAT_VERSION,
     HEAD_NBYTES,
     Head,
-    StrPath,
     attach,
     fingerprint,
     naming,
@@ -54,7 +55,7 @@ from .caches.mapping import within_zeros
 from .caches.sessions import SessionCache
 from .caches.untrusted import check_counts, check_mixer, check_text
 from .config import CacheConfig
-from .errors import SnapshotError
+from .errors import ConfigError, SnapshotError
 from .kernels.counted_shared import mark_shared
 from .kernels.counts import N_ORDERS
 from .native import Engine
@@ -85,10 +86,13 @@ def save(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     ------
     SnapshotError
         This kind of cache cannot be saved.
+    ConfigError
+        An argument is not what it should be.
     OSError
         The file could not be written; the old one is still there.
     """
-    components = _components(_kept(cache.name), cache.config)
+    path = as_path(path)
+    components = _components(_kept(cache), cache.config)
     head = _head(cache.name, cache.config, tokenizer)
     image = Arena(components, head.shape_digest(components))
     for component in components:
@@ -118,10 +122,13 @@ def load(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     ------
     SnapshotError
         The file is damaged or does not fit, or requests are running; the text says what, got, allowed and what to do.
+    ConfigError
+        An argument is not what it should be.
     OSError
         The file cannot be read.
     """
-    components, want = _components(_kept(cache.name), cache.config), _head(cache.name, cache.config, tokenizer)
+    components, want = _components(_kept(cache), cache.config), _head(cache.name, cache.config, tokenizer)
+    path = as_path(path)
     with naming(path):
         running = cache.stats()["running_requests"]
         if running:
@@ -173,10 +180,16 @@ def map(
     ------
     SnapshotError
         The file is damaged or does not fit, others may write to it, or this system cannot map files.
+    ConfigError
+        An argument is not what it should be.
     OSError
         The file cannot be read or mapped.
     """
-    components, want = _components(_kept(kind.name), config), _head(kind.name, config, tokenizer)
+    names, path = _kept(kind), as_path(path)
+    if not isinstance(kind, type):
+        raise ConfigError(f"kind: got {kind!r}, allowed a class, Drafter or RollingHashCache")
+    instance(config, "config", kind.config_type)
+    components, want = _components(names, config), _head(kind.name, config, tokenizer)
     with naming(path), open(path, "rb") as file:
         image = _checked(*read(file, mapped=True), want, components)
         fresh = Arena(config.components(), config.digest)  # for its headers: memory that nobody touches costs nothing
@@ -210,9 +223,12 @@ def inspect(path: StrPath, *, verify_checksum: bool = True) -> dict[str, Any]:
     ------
     SnapshotError
         It is no snapshot of this version, or not as it was written.
+    ConfigError
+        `path` is no path.
     OSError
         It cannot be read.
     """
+    path = as_path(path)
     with naming(path), open(path, "rb") as file:
         words = read_head(file)
         head = unpack(words)
@@ -248,8 +264,11 @@ def _describe(name: str, words: list[int]) -> dict[str, Any]:
     return {"tokens": words[K_TOKENS], "rows": words[K_ROWS]} if name == "counts" else {}
 
 
-def _kept(name: str) -> tuple[str, ...]:
-    """Names of a cache's components that outlive the process."""
+def _kept(cache: Any) -> tuple[str, ...]:
+    """Names of the components of a cache, or of a class of them, that outlive the process."""
+    name = getattr(cache, "name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"cache: got {cache!r}, allowed {', '.join(SHARED)}")
     names = SHARED.get(name)
     if names is None:
         reason = "counts own and shared text in one table" if name == "suffix-trie" else "has no shared state"

@@ -6,7 +6,7 @@ The configuration knows its size, and refuses what would not work.
 import numpy as np
 import pytest
 
-from ngramspec import ConfigError, SnapshotError
+from ngramspec import CapacityError, ConfigError, SnapshotError
 from ngramspec.arena import A_COMPONENTS, A_DIGEST, A_MAGIC, A_NAMES, A_NBYTES, A_VERSION, R_OFF, WORDS
 from tests.checks import drafts
 from tests.kinds import DRAFTING, KINDS, make
@@ -137,6 +137,9 @@ def test_the_largest_capacity_within_a_limit_is_chosen(name, max_bytes):
     assert config.nbytes <= max_bytes < larger.nbytes
     with pytest.raises(ConfigError, match="max_bytes: got 1000, these settings need at least"):
         config_of.with_max_bytes(1_000)
+    for wrong in (None, 64e6, "64000000", True):
+        with pytest.raises(ConfigError, match=f"max_bytes: got {wrong!r}, allowed an integer"):
+            config_of.with_max_bytes(wrong)
 
 
 @drafting_caches
@@ -145,6 +148,30 @@ def test_a_configuration_comes_back_from_plain_values(name):
     assert KINDS[name].config.from_dict(config.to_dict()) == config
     with pytest.raises(ConfigError, match=r"\$\.capacity: unknown setting; allowed are capacity_tokens, "):
         KINDS[name].config.from_dict({"capacity": 5})
+    for wrong in (None, 5, "x", [], [("vocab_size", 5)]):
+        with pytest.raises(ConfigError, match=r"\$: got .*, allowed an object of settings by name"):
+            KINDS[name].config.from_dict(wrong)
+
+
+@drafting_caches
+def test_a_configuration_of_another_cache_is_refused(name):
+    other = KINDS["suffix-trie" if name != "suffix-trie" else "rolling-hash"].config()
+    for wrong in (None, {}, other, KINDS[name].config):
+        with pytest.raises(ConfigError, match=r"config: got .*, allowed a (Hash|Trie|Drafter)Config"):
+            KINDS[name].attach(wrong, None)
+    with pytest.raises(SnapshotError, match="buffer: got bytes, must be a uint8 array"):
+        KINDS[name].attach(KINDS[name].config(), b"state")
+
+
+@drafting_caches
+def test_memory_that_the_system_does_not_give_is_told(name, monkeypatch):
+    def refuse(*unused):
+        raise MemoryError
+
+    config = KINDS[name].config()
+    monkeypatch.setattr("ngramspec.arena.np.zeros", refuse)
+    with pytest.raises(CapacityError, match=f"needs {config.nbytes} bytes, which this system does not give: lower"):
+        KINDS[name].attach(config, None)
 
 
 EVERY = (
@@ -155,6 +182,9 @@ EVERY = (
     ({"max_requests": 0}, "max_requests: got 0, allowed integers from 1"),
     ({"max_requests": True}, "max_requests: got True"),
     ({"max_sessions": -1}, "max_sessions: got -1, allowed integers from 0"),
+    ({"max_sessions": None}, "max_sessions: got None"),
+    ({"eos_ids": 5}, "eos_ids: got 5, allowed a list of integers"),
+    ({"eos_ids": "57"}, r"eos_ids\[0\]: got '5'"),
 )
 HASH = (
     ({"orders": ()}, "orders: got"),
@@ -163,6 +193,8 @@ HASH = (
     ({"orders": (0, 1)}, r"orders\[0\]: got 0, allowed integers from 1 to 32"),
     ({"orders": (1, 33)}, r"orders\[1\]: got 33"),
     ({"orders": (1, 2, 3, 4, 5, 6, 7)}, "orders: got"),
+    ({"orders": None}, "orders: got None, allowed a list of integers"),
+    ({"orders": (1, "2")}, r"orders\[1\]: got '2'"),
     ({"max_hops": 0}, "max_hops: got 0, allowed integers from 1 to 64"),
     ({"max_match": 65}, "max_match: got 65"),
     ({"shared_percent": 96}, "shared_percent: got 96"),
@@ -172,7 +204,13 @@ TRIE = (
     ({"max_followers": 0}, "max_followers: got 0, allowed"),
     ({"max_nodes": 1}, "max_nodes: got 1, allowed"),
 )
-OWN = {"rolling-hash": HASH, "suffix-trie": TRIE, "ngramspec": HASH}
+DRAFTER = (
+    ({"counted_per_token": "1"}, "counted_per_token: got '1', allowed 0.0 to 4.0"),
+    ({"counted_per_token": float("nan")}, "counted_per_token: got nan"),
+    ({"deferred": "no"}, "deferred: got 'no', allowed true and false"),
+    ({"draft_threads": 0}, "draft_threads: got 0, allowed integers from 1 to 64"),
+)
+OWN = {"rolling-hash": HASH, "suffix-trie": TRIE, "ngramspec": HASH + DRAFTER}
 
 
 @pytest.mark.parametrize(

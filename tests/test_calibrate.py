@@ -109,6 +109,10 @@ def test_the_key_is_sent_and_its_absence_explained(monkeypatch, tmp_path, capsys
         assert main(["calibrate", "--url", server.url, "--api-key-env", "KEY", *arguments]) == 0
     assert main(["calibrate", "--url", server.url, "--api-key-env", "NO_SUCH_KEY", *arguments]) == 2
     assert "no variable 'NO_SUCH_KEY'" in capsys.readouterr().err
+    monkeypatch.setenv("KEY", "open\nsesame")
+    assert main(["calibrate", "--url", server.url, "--api-key-env", "KEY", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert "api_key: holds characters that no header takes" in said and "sesame" not in said
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,11 @@ def test_a_server_that_is_not_there():
         calibrate(f"http://127.0.0.1:{free_port()}", QUICK, kind="measured-cpu")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:30000", "ftp://x", "http://", "http://a:b@c", "http://x?y=1", "http://x:y"])
+ADDRESSES = ["127.0.0.1:30000", "ftp://x", "http://", "http://a:b@c", "http://x?y=1", "http://x:y", "http://[", None]
+UNSENT = ["http://a b", "http://x/é", "http://x/a b", "http://\udcff", f"http://{'x' * 64}", b"http://x"]
+
+
+@pytest.mark.parametrize("url", [*ADDRESSES, *UNSENT])
 def test_an_address_that_is_none(url):
     with pytest.raises(ConfigError, match="url: got"):
         calibrate(url, QUICK, kind="measured-cpu")

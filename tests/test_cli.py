@@ -89,7 +89,7 @@ def test_replay_prints_a_table_and_writes_every_number(trace, tmp_path, capsys):
         (["trace", "import", "x"], "'-o'; see ngramspec trace import --help"),
         (["trace", "inspect", "none.npz"], "none.npz: cannot be read"),
         (["trace", "convert", "{trace}", "x.csv"], "allowed .jsonl"),
-        (["trace", "convert", "{trace}", "{trace}"], "is the file that is read"),
+        (["trace", "convert", "{trace}", "{trace}"], "is a file that is read"),
     ],
 )
 def test_wrong_input_is_one_line_and_status_2(trace, capsys, arguments, message):

@@ -1,6 +1,8 @@
 """`ngramspec corpus build|info` and `snapshot inspect`: documents as they are, files whole or not at all."""
 
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -72,6 +74,25 @@ def test_ids_come_from_lines_and_arrays(tmp_path):
     assert documents == [[8, 9]]
 
 
+def test_a_mark_of_the_order_of_bytes_is_no_text(tokenizer, tmp_path):
+    bom = b"\xef\xbb\xbf"
+    lists, text, model = tmp_path / "a.jsonl", tmp_path / "t.txt", tmp_path / "model" / "tokenizer.json"
+    for path, content in ((lists, b"[1, 2]\n[3]\n"), (text, b"the cat"), (model, model.read_bytes())):
+        path.write_bytes(bom + content)
+    assert built(tmp_path, lists, "--from", "ids", "--vocab-size", "10")[1] == [[1, 2], [3]]
+    _, documents = built(tmp_path, text, "--tokenizer", model, tokenizer=model.read_bytes())
+    assert documents == [tokenizer.encode("the cat", add_special_tokens=False).ids]
+
+
+def test_ids_may_come_from_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("1 2\n3\n"), daemon=True)
+    writer.start()
+    assert built(tmp_path, pipe, "--from", "ids", "--vocab-size", "10")[1] == [[1, 2], [3]]
+    writer.join(timeout=60)
+
+
 def test_outputs_of_traces_come_with_their_prompts_where_they_are_asked_for(tmp_path, capsys):
     trace = make_trace([{"prompt": [1, 2], "output": [3, 4]}, {"prompt": [90_000], "output": [5]}])
     write(trace, tmp_path / "t.npz")
@@ -120,9 +141,16 @@ def test_a_corpus_made_of_text_is_drafted_from(tokenizer, tmp_path):
         (["{f}/big", "--from", "ids", "--vocab-size", "9"], "big, line 1: got '[4294967296]', allowed token ids"),
         (["{f}/cut", "--from", "ids", "--vocab-size", "9"], "cut, line 2: not JSON"),
         (["{f}/empty", "--from", "ids", "--vocab-size", "9"], "got no token, at least one is needed"),
-        (["{f}/raw", "--from", "ids", "--vocab-size", "9"], "raw: is not UTF-8 text (invalid start byte at byte 1)"),
-        (["{f}/raw", "--tokenizer", "{m}"], "raw: is not UTF-8 text"),
-        (["{f}/bad.npy", "--vocab-size", "9"], "bad.npy: cannot be read"),
+        (["{f}/raw", "--from", "ids", "--vocab-size", "9"], "raw, line 2: is not UTF-8 text, got byte 0xff"),
+        (["{f}/raw", "--tokenizer", "{m}"], "raw, line 2: is not UTF-8 text, got byte 0xff; mend or leave it out"),
+        (["{f}/raw.jsonl", "--from", "text", "--tokenizer", "{m}"], "raw.jsonl, line 2: is not UTF-8 text, got byte"),
+        (["{f}/half.jsonl", "--from", "text", "--tokenizer", "{m}"], "half.jsonl, line 2: got half a character"),
+        (["{f}", "--glob", "/etc/*", "--tokenizer", "{m}"], "--glob: got '/etc/*', allowed names below a folder"),
+        (["{f}", "--glob", "", "--tokenizer", "{m}"], "has no file that matches ''; name another folder"),
+        (["{f}", "--glob", "a**", "--tokenizer", "{m}"], "--glob: got 'a**', allowed names below a folder"),
+        (["x" * 300, "--vocab-size", "9"], "xxx: does not exist; name a file or a folder"),
+        (["{f}/c.txt", "--tokenizer", "x" * 300], "xxx cannot be read (File name too long), allowed a tokenizer.json"),
+        (["{f}/bad.npy", "--vocab-size", "9"], "bad.npy: cannot be read: no array of numbers; check the file"),
         (["{f}/cube.npy", "--vocab-size", "9"], "cube.npy: allowed one row of ids or a table"),
         (["{f}/floats.npy", "--vocab-size", "9"], "floats.npy: got"),
         (["{f}/x.jsonl", "--from", "text", "--tokenizer", "{m}"], "x.jsonl, line 1: got '[1]', allowed a JSON string"),
@@ -138,7 +166,9 @@ def test_wrong_input_is_refused_in_one_line(tokenizer, folder, tmp_path, argumen
         ("x.jsonl", "[1]"),
     ):
         (folder / name).write_text(text)
-    (folder / "raw").write_bytes(b"1\xff")
+    (folder / "raw").write_bytes(b"1\n2\xff")
+    (folder / "raw.jsonl").write_bytes(b'"a"\n"\xff"\n')
+    (folder / "half.jsonl").write_text('"a"\n{"text": "\\ud800"}\n')
     (folder / "bad.npy").write_bytes(b"no array")
     np.save(folder / "cube.npy", np.zeros((2, 2, 2), np.int32))
     np.save(folder / "floats.npy", np.zeros(3))
@@ -185,6 +215,8 @@ def test_info_says_what_a_corpus_holds(tokenizer, folder, tmp_path, capsys):
     (tmp_path / "model" / "tokenizer.json").write_bytes(b'{"not": "a tokenizer"}')
     assert main(["corpus", "info", str(built_file), "--tokenizer", str(tmp_path / "model")]) == 2
     assert "its token ids mean other text" in capsys.readouterr().err
+    assert main(["corpus", "info", str(built_file), "--tokenizer", str(tmp_path / "none")]) == 2
+    assert "--tokenizer: " in (said := capsys.readouterr().err) and "none does not exist, allowed a" in said
 
 
 def test_inspect_says_what_a_snapshot_holds(tmp_path, capsys):

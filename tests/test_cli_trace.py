@@ -76,14 +76,15 @@ def test_import_of_a_dump_with_leave(tmp_path, capsys):
         (["import", "{log}", "-o", "x.jsonl", "--tokenizer", "none"], "--tokenizer: none does not exist"),
         (["import", "{log}", "-o", "x.jsonl", "--format", "chat"], "no rows: all 6 are bad, the first:"),
         (["split", "{trace}", "-o", "a.npz"], "requires 2 arguments"),
-        (["split", "{trace}", "-o", "a.npz", "a.npz"], "must be three different files"),
-        (["split", "{trace}", "-o", "{trace}", "a.npz"], "must be three different files"),
+        (["split", "{trace}", "-o", "a.npz", "a.npz"], "a.npz: is asked for twice"),
+        (["split", "{trace}", "-o", "{trace}", "a.npz"], "is a file that is read"),
         (["split", "{trace}", "-o", "a.npz", "b.npz", "--fraction", "1"], "fraction: got 1.0, allowed between 0 and 1"),
         (["split", "{trace}", "-o", "a.npz", "b.npz", "--by", "luck"], "by: got 'luck', allowed session, time"),
         (["split", "{trace}", "-o", "a.npz", "b.npz", "--by", "time"], "3 of 3 requests have no time of arrival"),
         (["split", "{trace}", "-o", "a.npz", "b.npz", "--by", "time", "--seed", "1"], "--seed: has no effect by time"),
+        (["split", "{trace}", "-o", "a.npz", "b.npz", "--seed", "-1"], "Invalid value for '--seed': "),
         (["split", "{one}", "-o", "a.npz", "b.npz"], "one part would be empty"),
-        (["scrub", "{trace}", "-o", "{trace}"], "is the file that is read"),
+        (["scrub", "{trace}", "-o", "{trace}"], "is a file that is read"),
         (["scrub", "none", "-o", "x.npz"], "none: cannot be read"),
     ],
 )
@@ -162,6 +163,10 @@ def test_split_by_time_puts_the_earliest_first(tmp_path, capsys):
 def test_split_says_what_is_wrong():
     with pytest.raises(ConfigError, match="fraction: got 0"):
         split(sessions_trace(), 0)
+    with pytest.raises(ConfigError, match="fraction: got 'half'"):
+        split(sessions_trace(), "half")
+    with pytest.raises(ConfigError, match="seed: got -1, must be an integer of at least 0"):
+        split(sessions_trace(), seed=-1)
     with pytest.raises(TraceError, match="one part would be empty"):
         split(make_trace([{"prompt": [1], "output": [1], "session": "s"}] * 3))
 
@@ -215,6 +220,9 @@ def test_names_are_salted():
     trace = make_trace([{"prompt": [1], "output": [1], "session": "alice"}])
     drawn = {scrub(trace).session.names[0] for _ in range(3)}
     assert len(drawn) == 3
+    assert scrub(trace, "\udcff").session.names != scrub(trace, "\udcfe").session.names
+    with pytest.raises(ConfigError, match="salt: got 5, allowed text or None"):
+        scrub(trace, 5)
     assert scrub(trace, "x").session.names == scrub(trace, "x").session.names != scrub(trace, "y").session.names
 
 

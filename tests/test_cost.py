@@ -195,6 +195,7 @@ def test_a_json_of_points_with_labels(tmp_path):
         ("a.csv", "batch,n_tokens,ms\n1,1,2,3\n", "a.csv: row 2: has more fields"),
         ("a.csv", "batch,ms\n1,1\n", "a.csv: row 1: no column 'n_tokens'"),
         ("a.csv", "batch,n_tokens,ms,gpu\n", "a.csv: row 1: unknown column 'gpu'"),
+        ("a.csv", "batch,n_tokens,batch,ms\n", "a.csv: row 1: column 'batch' stands there twice"),
         ("a.csv", "", "a.csv: row 1: no column 'batch'"),
         ("a.csv", "batch,n_tokens,ms\n1,1,10\n", "a.csv: verify: no points"),
         ("a.json", "{", "a.json: is not JSON"),
@@ -213,3 +214,6 @@ def test_wrong_files_are_named_with_row_and_field(tmp_path, name, text, message)
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.csv: cannot be read: No such file.*; .* ngramspec calibrate"):
         load(tmp_path / "none.csv")
+    for wrong in (None, 5, "\ud800.csv", "a\0.csv"):
+        with pytest.raises(ConfigError, match=r"path: got .*, allowed the path of a file"):
+            load(wrong)

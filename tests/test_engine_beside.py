@@ -84,6 +84,14 @@ def test_what_was_learned_is_saved_and_loaded(tmp_path, how):
     assert taught(snapshot_of(path))
 
 
+def test_a_path_that_no_file_can_have_is_told_and_serving_goes_on(tmp_path, caplog):
+    drafts = snapshot_of(tmp_path / ("x" * 300))
+    assert not taught(drafts) and "no snapshot at" in caplog.text
+    serve(drafts, FakeRequest("a", [1, 2]), [3, 4, 5, 6, 7])
+    drafts.close()
+    assert (drafts.snapshots.n_saved, drafts.snapshots.failures) == (0, 1) and "File name too long" in caplog.text
+
+
 def test_serving_goes_on_while_a_snapshot_is_written(tmp_path, monkeypatch):
     from ngramspec import snapshot
 

@@ -189,6 +189,7 @@ def test_what_waits_is_bounded(tmp_path, monkeypatch):
         ({}, r"\$\.record: missing 1 required keyword-only argument: 'folder'"),
         ({"folder": ""}, r"\$\.record\.folder: got ''"),
         ({"folder": "a\0b"}, r"\$\.record\.folder: got 'a.x00b', allowed the path of a folder"),
+        ({"folder": "a\ud800b"}, r"\$\.record\.folder: got 'a.ud800b', allowed the path of a folder"),
         ({"folder": "a", "salt": 5}, r"\$\.record\.salt: got 5, allowed a text"),
         ({"folder": "x", "fraction": 2}, r"\$\.record\.fraction: got 2, allowed 0 to 1"),
         ({"folder": "x", "size": 2}, r"\$\.record\.size: unknown setting; allowed are folder, fraction"),

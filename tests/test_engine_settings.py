@@ -2,7 +2,9 @@
 
 import json
 import logging
+from dataclasses import fields
 
+import numpy as np
 import pytest
 
 from ngramspec import ConfigError, EngineContractError
@@ -107,6 +109,19 @@ def test_the_plugin_is_silent_unless_asked(monkeypatch, caplog):
     monkeypatch.delenv("NGRAMSPEC_CONFIG", raising=False)
     plugin.activate()
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "x", [], [("share", "nothing")]])
+def test_settings_are_an_object(wrong):
+    with pytest.raises(ConfigError, match=r"\$: got .*, allowed an object of settings by name"):
+        EngineConfig.from_dict(wrong)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(EngineConfig)])
+@pytest.mark.parametrize("wrong", [np.ones(2), np.array(["a", "b"]), object()], ids=["numbers", "texts", "object"])
+def test_every_setting_refuses_by_name_what_json_cannot_hold(name, wrong):
+    with pytest.raises(ConfigError, match=rf"{name}: got (array|<object)"):
+        EngineConfig.from_dict({name: wrong})
 
 
 THIS = "ngramspec.engines.sglang.guard"

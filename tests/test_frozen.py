@@ -204,7 +204,7 @@ def test_what_cannot_be_built_is_refused(documents, settings, text):
         build(documents, **settings)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 129, "a\0b", 7])
+@pytest.mark.parametrize("name", ["", "x" * 129, "a\0b", 7, b"x", "\ud800"])
 def test_names_fit_the_file(name):
     with pytest.raises(ConfigError, match="name: got"):
         FrozenCorpus.build(name, [[1]], vocab_size=8)

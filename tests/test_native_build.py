@@ -55,7 +55,12 @@ def test_without_a_compiler_it_says_what_to_install(elsewhere, monkeypatch, caps
 
 @pytest.mark.parametrize(
     ("cc", "text"),
-    [("no-such-compiler -m64", "no such program"), ("false", "failed with status 1"), ("true", "wrote nothing")],
+    [
+        ("no-such-compiler -m64", "no such program"),
+        ("false", "failed with status 1"),
+        ("true", "wrote nothing"),
+        ('gcc "', "CC: got 'gcc .', no command .No closing quotation.: mend it"),
+    ],
 )
 def test_a_compiler_that_fails_leaves_nothing(elsewhere, monkeypatch, cc, text):
     monkeypatch.setenv("CC", cc)
@@ -69,6 +74,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(NativeError, match="set XDG_CACHE_HOME to a writable folder"):
         build.build()
+    monkeypatch.setenv("XDG_CACHE_HOME", "x" * 300)
+    with pytest.raises(NativeError, match=r"File name too long.*: set XDG_CACHE_HOME to a writable folder"):
+        build.build()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def nowhere(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pathlib.Path.expanduser", nowhere)
+    with pytest.raises(NativeError, match="no home folder is known for the compiled core: set XDG_CACHE_HOME"):
+        build.target()
 
 
 def test_other_sources_get_another_file(tmp_path):

@@ -35,6 +35,13 @@ REFUSED = {
     "min_prob nan": (lambda c: c.draft("a", max_draft=1, min_prob=float("nan")), r"min_prob: got nan"),
     "max_draft": (lambda c: c.draft("a", max_draft=-1), r"max_draft: got -1, must be an integer of at least 0"),
     "max_draft float": (lambda c: c.draft("a", max_draft=1.0), r"max_draft: got 1.0"),
+    "max_draft beyond any": (
+        lambda c: c.draft("a", max_draft=2**70),
+        rf"max_draft: got {2**70}, must be an integer of at least 0 and at most {2**16}",
+    ),
+    "max_draft text": (lambda c: c.draft("a", max_draft="x"), r"max_draft: got 'x'"),
+    "max_draft array": (lambda c: c.draft("a", max_draft=np.ones(2, np.int32)), r"max_draft: got array"),
+    "truncate beyond any": (lambda c: c.truncate("a", 2**70), rf"n_tokens: got {2**70}, request 'a' has 5 tokens"),
     "remaining": (lambda c: c.draft("a", max_draft=1, remaining=-1), r"remaining: got -1"),
     "max_tokens": (lambda c: c.begin("b", [1, 2], max_tokens=-1), r"max_tokens: got -1"),
     "truncate too long": (lambda c: c.truncate("a", 6), r"n_tokens: got 6, request 'a' has 5 tokens"),
@@ -132,6 +139,8 @@ def test_a_limit_beyond_any_output_is_no_limit(name):
     cache.begin("a", [1, 2, 3, 1, 2])
     free = cache.draft("a", max_draft=2).tokens.tolist()
     assert cache.draft("a", max_draft=2, remaining=2**40).tokens.tolist() == free
+    assert cache.draft("a", max_draft=2, remaining=2**70).tokens.tolist() == free
+    assert cache.begin("b", [1, 2, 3], max_tokens=2**70) == 1 and cache.ingest("b", 2**70) == 0
 
 
 @drafting_caches

@@ -1,11 +1,22 @@
 """Files that are damaged, do not fit or are made to deceive: refused with the reason, and the cache as it was."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngramspec import ConfigError, SnapshotError
+from ngramspec import (
+    ConfigError,
+    Drafter,
+    DrafterConfig,
+    FrozenCorpus,
+    HashConfig,
+    RollingHashCache,
+    SnapshotError,
+    TrieConfig,
+)
 from ngramspec.arena import (
     A_COMPONENTS,
     A_VERSION,
@@ -35,7 +46,7 @@ from ngramspec.arena import (
     WORDS,
 )
 from ngramspec.kernels.counts import K_CHECK, K_COUNT, K_TOTAL, K_VALUE, MAX_COUNT
-from ngramspec.snapshot import inspect, load, save
+from ngramspec.snapshot import inspect, load, map, save
 from tests.kinds import make
 from tests.snapshots import HEAD, SAVED, mapped, refused, sealed, shared_drafts, trained, with_words
 from tests.strategies import VOCAB_SIZE
@@ -96,13 +107,50 @@ def test_another_kind_of_cache_is_refused(path):
 
 
 @pytest.mark.parametrize(
-    ("at_save", "at_load"), [("a", "b"), ("a", None), (None, "a"), (b"{1}", b"{2}"), ("model@1", b"model@2")]
+    ("at_save", "at_load"),
+    [("a", "b"), ("a", None), (None, "a"), (b"{1}", b"{2}"), ("model@1", b"model@2"), ("\ud800", "\ud801")],
 )
 def test_another_tokenizer_is_refused(at_save, at_load, path):
     save(trained("rolling-hash"), path, tokenizer=at_save)
     cache = make("rolling-hash")
     refused(cache, path, "tokenizer is ", tokenizer=at_load)
     load(cache, path, tokenizer=at_save)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"state.ngs", "a\0b", "a\ud800b", ["a"]])
+def test_what_is_no_path_is_refused_by_name(wrong):
+    cache = make("rolling-hash")
+    corpus = FrozenCorpus.build("c", [[1]], vocab_size=8)
+    cached = (partial(save, cache), partial(load, cache), partial(map, type(cache), cache.config))
+    for use in (inspect, corpus.save, FrozenCorpus.load, *cached):
+        with pytest.raises(ConfigError, match=r"path: got .*, allowed the path of a file"):
+            use(wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "text"),
+    [
+        (RollingHashCache, None, "config: got None, allowed a HashConfig"),
+        (RollingHashCache, {}, "config: got {}, allowed a HashConfig"),
+        (RollingHashCache, TrieConfig(), "config: got TrieConfig"),
+        (Drafter, HashConfig(), "config: got HashConfig"),
+        (make("ngramspec"), DrafterConfig(), "kind: got .*, allowed a class"),
+        (None, HashConfig(), "cache: got None, allowed rolling-hash, ngramspec"),
+        (HashConfig, HashConfig(), "cache: got <class"),
+    ],
+)
+def test_what_is_no_cache_or_not_its_configuration_is_refused_by_name(kind, config, text, path):
+    save(trained("rolling-hash"), path)
+    with pytest.raises(ConfigError, match=text):
+        map(kind, config, path)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "ngramspec", HashConfig()])
+def test_only_a_cache_is_saved_and_loaded(wrong, path):
+    for use in (save, load):
+        with pytest.raises(ConfigError, match=r"cache: got .*, allowed rolling-hash, ngramspec"):
+            use(wrong, path)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("tokenizer", ["", b"", 7, ["a"]])

@@ -17,7 +17,7 @@ from ngramspec.cli.tune import answer, notes
 from ngramspec.drafting.cost import CostModel
 from ngramspec.drafting.profiles import profile
 from ngramspec.engines.sglang.config import SHARES, TOPOLOGIES, from_environment
-from ngramspec.errors import ConfigError, TraceError
+from ngramspec.errors import ConfigError
 from ngramspec.replay import Options, run, tune, write
 from ngramspec.replay.tune import Search, Tuned
 from ngramspec.replay.tune.engines import ENGINES, PLUGIN_SHARES
@@ -225,39 +225,6 @@ def test_ray_missing_is_said(mixed, monkeypatch):
         tune(mixed, DENSE, ray=True)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"engine": "trt"}, "engine: got 'trt', allowed ngramspec, ngramspec-sglang, sglang, vllm"),
-        ({"settings": {"depth": [1]}}, "set: got 'depth', this engine has orders"),
-        ({"settings": {"max_draft": []}}, "max_draft: got [], needs at least one value"),
-        ({"settings": {"max_draft": [3, 3]}}, "max_draft: got [3, 3], needs at least one value, each once"),
-        ({"settings": {"verify": ["most"]}}, "verify: got 'most', allowed all, cost or a path probability"),
-        ({"settings": {"topology": ["tree"]}, "shape": "vllm"}, "no combination of these values is allowed"),
-        ({"engine": "vllm", "shape": "ideal"}, "shape: engine 'vllm' verifies its own"),
-        ({"shape": "round"}, "shape: got 'round', allowed ideal, vllm, sglang"),
-        ({"batches": []}, "batches: got [], allowed batch sizes"),
-        ({"batches": [8, 1]}, "batches: got [8, 1], allowed batch sizes from 1 to 65,536, ascending"),
-        ({"trials": -1}, "trials: got -1, allowed 0"),
-        ({"n_workers": 0}, "n_workers: got 0, allowed 1"),
-        ({"seed": 2**32}, "seed: got 4294967296, allowed 0 to 4294967295"),
-        ({"min_gain": float("nan")}, "min_gain: got nan, allowed 0"),
-        ({"held_out": 1.0}, "held_out: got 1.0, allowed between 0 and 1"),
-        ({"storage": "nowhere://x"}, "storage: nowhere://x cannot be used"),
-    ],
-)
-def test_wrong_questions_are_refused(mixed, settings, message):
-    asked = {"batches": [1], "trials": 0, "settings": FEW | {"max_draft": [2], "verify": ["all"]}}
-    with pytest.raises(ConfigError) as refused:
-        tune(mixed, DENSE, **(asked | settings))
-    assert message in str(refused.value)
-
-
-def test_a_trace_without_decode_steps_is_refused():
-    with pytest.raises(TraceError, match="no output of two tokens"):
-        tune(rows(lambda random, i: {"prompt": [1], "output": [2]}, 4), DENSE)
-
-
 def test_the_search_takes_every_good_step_and_keeps_defaults_that_cost_nothing():
     """On a made-up landscape: `a` is worth 10 % a step, `b` nothing."""
     space = Space((Setting("a", (0, 1, 2, 3), 0), Setting("b", (0, 1, 2), 1)), lambda values: values["a"] < 3)
@@ -353,29 +320,6 @@ def test_the_command_uses_every_core_it_may(mixed, tmp_path, monkeypatch, asked,
     write(mixed, tmp_path / "t.jsonl")
     main(["tune", str(tmp_path / "t.jsonl"), "--profile", "dense-8b-h100", *asked])
     assert seen == [n]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "step times: missing; give --cost or --profile"),
-        (["--profile", "dense-8b-h100", "--set", "max_draft"], "--set: got 'max_draft', allowed NAME=VALUE"),
-        (["--profile", "dense-8b-h100", "--set", "depth=1"], "--set: got 'depth=1', allowed NAME=VALUE,... for orders"),
-        (["--profile", "dense-8b-h100", "--set", "max_draft=a"], "max_draft: got 'a', allowed values like 3, 5"),
-        (["--profile", "dense-8b-h100", "--set", "max_draft=1", "--set", "max_draft=2"], "max_draft is given twice"),
-        (["--profile", "dense-8b-h100", "--ray", "--workers", "2"], "--workers has no effect with --ray"),
-        (["--profile", "dense-8b-h100", "--engine", "vllm", "-o", "x"], "--output: vllm is told by flags"),
-        (
-            ["--profile", "dense-8b-h100", "--engine", "ngramspec-sglang", "--set", "share=all", "--workers", "1"],
-            "share: got 'all', allowed tenant, all users, everything, nothing",
-        ),
-        (["--profile", "dense-8b-h100", "--batches", "x"], "--batches: got 'x'"),
-    ],
-)
-def test_the_command_refuses_wrong_input(mixed, tmp_path, capsys, arguments, message):
-    write(mixed, tmp_path / "t.jsonl")
-    assert main(["tune", str(tmp_path / "t.jsonl"), *arguments]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_product_of_settings_is_the_grid():

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..caches.arguments import as_tokens, at_least, probability, request_named
+from ..caches.arguments import as_list, as_tokens, at_least, probability, request_named
 from ..caches.base import Int32, Share, Tokens
-from ..draft import Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.prune import prune
 from .request import NOTHING, Ask, Found, Request, Row
@@ -58,7 +58,7 @@ class Baseline:
             at_least(value, what, 1)
         at_least(capacity_tokens, "capacity_tokens", 1)
         self.vocab_size = vocab_size
-        self.eos_ids = np.array(sorted(set(eos_ids)), np.int32)
+        self.eos_ids = np.unique(as_tokens(as_list(eos_ids, "eos_ids"), "eos_ids"))
         self.capacity_tokens = capacity_tokens
         self.max_requests = max_requests
         self._clear()
@@ -134,7 +134,7 @@ class Baseline:
     def ingest(self, request_id: str, max_tokens: int | None = None) -> int:
         request = self._running(request_id)
         left = max(len(request.prompt) - request.text.n, 0)
-        n = left if max_tokens is None else min(at_least(max_tokens, "max_tokens", 0), left)
+        n = left if max_tokens is None else min(at_least(max_tokens, "max_tokens", 0, None), left)
         if n:
             start = request.text.n
             request.text.append(request.prompt[start : start + n])
@@ -150,7 +150,7 @@ class Baseline:
         min_prob: float = 0.0,
         remaining: int | None = None,
     ) -> Draft:
-        out = DraftBatch.allocate(1, at_least(max_draft, "max_draft", 0))
+        out = DraftBatch.allocate(1, at_least(max_draft, "max_draft", 0, MAX_SIDE))
         ask = _ask(max_draft, remaining, topology, min_prob)
         self._step()
         self._fill(self._running(request_id), ask, out, 0, commit=True)
@@ -185,7 +185,7 @@ class Baseline:
     def truncate(self, request_id: str, n_tokens: int) -> None:
         request = self._running(request_id)
         n_before = request.text.n
-        if at_least(n_tokens, "n_tokens", 0) > n_before:
+        if at_least(n_tokens, "n_tokens", 0, None) > n_before:
             raise ConfigError(f"truncate: n_tokens: got {n_tokens}, allowed 0 to {n_before}, the tokens there are")
         request.prompt = request.prompt[:n_tokens]
         request.banned.clear()

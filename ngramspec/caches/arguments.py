@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -54,11 +54,48 @@ def as_tokens(tokens: Tokens | Sequence[Any], name: str) -> Int32:
     return np.ascontiguousarray(array, np.int32)
 
 
-def at_least(value: int, name: str, low: int) -> int:
-    """`value`, an integer of at least `low`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
-        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}")
+def at_least(value: int, name: str, low: int, high: int | None = _HIGHEST) -> int:
+    """`value`, checked.
+
+    Parameters
+    ----------
+    value : int
+        What was given.
+    name : str
+        Of the argument, for the message.
+    low, high : int
+        Smallest and largest allowed value; with None there is no largest, as of limits that no output reaches.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        most = "" if high is None else f" and at most {high}"
+        raise ConfigError(f"{name}: got {value!r}, must be an integer of at least {low}{most}")
     return int(value)
+
+
+def instance(value: Any, name: str, kind: type) -> None:
+    """Raise `ConfigError` unless `value` is of this class."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name}: got {value!r}, allowed a {kind.__name__}")
+
+
+def one_of(value: str, name: str, allowed: Sequence[str]) -> str:
+    """`value`, one of these words."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigError(f"{name}: got {value!r}, allowed {', '.join(allowed)}")
+    return value
+
+
+def listed(values: Any, name: str) -> Iterable[Any]:
+    """`values`, a list of some kind or what gives one thing after the other, which its caller looks at."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        raise ConfigError(f"{name}: got {values!r}, must be a list")
+    return values
+
+
+def as_list(values: Any, name: str) -> list[Any]:
+    """A list of what is in `values`."""
+    return list(listed(values, name))
 
 
 def probability(value: float, name: str) -> float:
@@ -97,6 +134,8 @@ def _filled(value: int, n: int) -> Int32:
 
 def enough_rows(out: DraftBatch, n: int) -> None:
     """`out` holds a batch of `n`."""
+    if not isinstance(out, DraftBatch):
+        raise ConfigError(f"out: got {out!r}, must be a DraftBatch; allocate one")
     if len(out.n_draft) < n:
         raise ConfigError(f"out: holds {len(out.n_draft)} rows, the batch has {n}; allocate a larger DraftBatch")
 

@@ -32,9 +32,10 @@ from ..arena import (
 from ..config import MAX_TOKENS, HashConfig
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.frozen import append_document
-from .arguments import as_tokens
+from .arguments import as_list, as_tokens, at_least, listed
 from .base import Int32, Tokens
-from .image import MAX_NAME_NBYTES, Head, StrPath, attach, check_name, fingerprint, naming, read, same_tokenizer, write
+from .files import StrPath, as_path
+from .image import MAX_NAME_NBYTES, Head, attach, check_name, fingerprint, naming, read, same_tokenizer, write
 from .untrusted import check_text
 
 _KIND = "frozen"
@@ -119,8 +120,10 @@ class FrozenCorpus:
             More tokens than positions can be numbered.
         """
         check_name(name)
-        settings = HashConfig(vocab_size=vocab_size, orders=tuple(orders), max_hops=max_hops, max_match=max_match)
-        texts = [as_tokens(document, f"documents[{i}]") for i, document in enumerate(documents)]
+        settings = HashConfig(
+            vocab_size=vocab_size, orders=tuple(as_list(orders, "orders")), max_hops=max_hops, max_match=max_match
+        )
+        texts = [as_tokens(document, f"documents[{i}]") for i, document in enumerate(listed(documents, "documents"))]
         components = _components(_n_blocks(map(len, texts)), settings)
         arena = Arena(components, Head(_KIND, vocab_size).shape_digest(components))
         header = arena.header(_KIND)
@@ -139,7 +142,8 @@ class FrozenCorpus:
         orders : sequence of int
             As in `build`.
         """
-        return arena_nbytes([store_component(_KIND, _n_blocks(lengths), orders, 0, 0)])
+        lengths = [at_least(n, f"lengths[{i}]", 0) for i, n in enumerate(as_list(lengths, "lengths"))]
+        return arena_nbytes([store_component(_KIND, _n_blocks(lengths), as_list(orders, "orders"), 0, 0)])
 
     @classmethod
     def merge(cls, corpora: Sequence[FrozenCorpus], name: str | None = None) -> FrozenCorpus:
@@ -161,6 +165,11 @@ class FrozenCorpus:
         CapacityError
             Together they are too large.
         """
+        found: list[FrozenCorpus] = as_list(corpora, "corpora")
+        for i, corpus in enumerate(found):
+            if not isinstance(corpus, FrozenCorpus):
+                raise ConfigError(f"corpora[{i}]: got {corpus!r}, must be a FrozenCorpus")
+        corpora = found
         if not corpora:
             raise ConfigError("corpora: got none, at least one is needed: merge nothing by having no corpus")
         if len(corpora) == 1 and name is None:
@@ -258,7 +267,7 @@ class FrozenCorpus:
         OSError
             The file cannot be read.
         """
-        mark = fingerprint(tokenizer)
+        mark, path = fingerprint(tokenizer), as_path(path)
         with naming(path):
             with open(path, "rb") as file:
                 head, buffer = read(file, mapped=mapped)

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
@@ -35,9 +33,8 @@ from ..arena import (
     digest63,
 )
 from ..errors import CapacityError, ConfigError, SnapshotError
+from .files import StrPath, replacing
 from .mapping import private_pages
-
-StrPath = str | os.PathLike[str]
 
 MAGIC = int.from_bytes(b"ngrmsnap", "little")
 FORMAT_VERSION = 1
@@ -89,7 +86,7 @@ def fingerprint(tokenizer: str | bytes | None) -> str | None:
     """Fingerprint of a tokenizer's name, or of its file's bytes: 32 hex digits, the same in every process."""
     if tokenizer is None:
         return None
-    data = tokenizer.encode() if isinstance(tokenizer, str) else tokenizer
+    data = tokenizer.encode(errors="surrogatepass") if isinstance(tokenizer, str) else tokenizer
     if not isinstance(data, bytes) or not data:
         raise ConfigError(
             f"tokenizer: got {tokenizer!r}, allowed a name, the bytes of tokenizer.json, or None: "
@@ -109,16 +106,17 @@ def naming(path: StrPath) -> Iterator[None]:
 
 def check_name(name: str) -> str:
     """`name`, short enough for the head."""
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_NBYTES or "\0" in name:
+    try:
+        n_bytes = len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        n_bytes = 0
+    if not 1 <= n_bytes <= MAX_NAME_NBYTES or "\0" in name:
         raise ConfigError(f"name: got {name!r}, allowed 1 to {MAX_NAME_NBYTES} bytes of text")
     return name
 
 
 def write(path: StrPath, head: Head, arena: Arena) -> None:
-    """Write a snapshot in the place of `path`; a crash at any byte leaves the old file.
-
-    The new file is complete on disk under another name in the same folder before it takes the old one's place. Only its
-    owner can read it: it holds users' text. A crash may leave that other file (`.NAME.*.tmp`) behind.
+    """Write a snapshot in the place of `path`, as `replacing` does. Only its owner can read it: it holds users' text.
 
     Parameters
     ----------
@@ -131,30 +129,16 @@ def write(path: StrPath, head: Head, arena: Arena) -> None:
 
     Raises
     ------
+    ConfigError
+        `path` is no path.
     OSError
         The file could not be written; the old one is still there.
     """
-    target = Path(os.path.realpath(path))
     words = _pack(head, arena.nbytes)
     words[H_CHECKSUM : H_CHECKSUM + 4] = _checksum(words, [arena.buffer.data])
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(words.data.cast("B"))
-            file.write(arena.buffer.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be synchronised
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with replacing(path, private=True) as file:
+        file.write(words.data.cast("B"))
+        file.write(arena.buffer.data)
 
 
 def read_head(file: BinaryIO) -> NDArray[np.int64]:

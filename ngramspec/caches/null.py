@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..config import check
-from ..draft import Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
 from .base import Int32, Share, Tokens
@@ -69,7 +69,7 @@ class NullCache:
                 "finish some or raise max_requests"
             )
         n_prompt = len(as_tokens(prompt, "prompt"))
-        limit = n_prompt if max_tokens is None else at_least(max_tokens, "max_tokens", 0)
+        limit = n_prompt if max_tokens is None else at_least(max_tokens, "max_tokens", 0, None)
         slot = self._free.pop() if self._free else len(self._lengths)
         if slot == len(self._lengths):
             self._lengths.append(FREE)
@@ -82,7 +82,7 @@ class NullCache:
         """Count more of the prompt; see `Cache.ingest`."""
         slot = self._slot(request_id)
         waiting = self._waiting[slot]
-        n = waiting if max_tokens is None else min(waiting, at_least(max_tokens, "max_tokens", 0))
+        n = waiting if max_tokens is None else min(waiting, at_least(max_tokens, "max_tokens", 0, None))
         self._waiting[slot] -= n
         self._lengths[slot] += n
         self._counters["prompt_tokens"] += n
@@ -98,8 +98,8 @@ class NullCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft nothing for one request; see `Cache.draft`."""
-        at_least(max_draft, "max_draft", 0)
-        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
+        at_least(max_draft, "max_draft", 0, MAX_SIDE)
+        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0, None), "remaining", 1)
         out, slot = DraftBatch.allocate(1, 0), np.array([self._slot(request_id)], np.int32)
         self.draft_batch(slot, out, max_draft=0, topology=topology, min_prob=min_prob, remaining=left)
         return out.row(0)
@@ -114,7 +114,7 @@ class NullCache:
         """Keep a count of `n_tokens`; see `Cache.truncate`."""
         slot = self._slot(request_id)
         self.ingest(request_id)
-        if at_least(n_tokens, "n_tokens", 0) > self._lengths[slot]:
+        if at_least(n_tokens, "n_tokens", 0, None) > self._lengths[slot]:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {self._lengths[slot]} tokens")
         self._lengths[slot] = n_tokens
 

@@ -43,6 +43,7 @@ class RollingHashCache(SessionCache):
     """
 
     name: ClassVar[str] = "rolling-hash"
+    config_type = HashConfig
 
     def __init__(
         self, config: HashConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None

@@ -38,13 +38,13 @@ from ..arena import (
     Arena,
 )
 from ..config import CacheConfig
-from ..draft import ONE_Q30, Draft, DraftBatch, Reason, Topology
+from ..draft import MAX_SIDE, ONE_Q30, Draft, DraftBatch, Reason, Topology
 from ..errors import CapacityError, ConfigError, SnapshotError
 from ..kernels.limits import bad_slot, bad_span, count_drafts
 from ..kernels.requests import begin_row, block_hashes, common_prefix, finish_row, take_row
 from ..native import Engine, choose
 from ..native.core import Core
-from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, probability, request_named, spans
+from .arguments import a_row, as_int32, as_tokens, at_least, enough_rows, instance, probability, request_named, spans
 from .base import Int32, Share, Tokens
 
 PAGE = 4096  # bytes; larger pages are touched more than once
@@ -58,10 +58,12 @@ class SessionCache:
     """
 
     name: ClassVar[str] = ""
+    config_type: ClassVar[type[CacheConfig]] = CacheConfig  #: class of its configuration
 
     def __init__(
         self, config: CacheConfig, buffer: NDArray[np.uint8] | None = None, engine: Engine | None = None
     ) -> None:
+        instance(config, "config", self.config_type)
         self.config = config
         self.engine: Engine = choose(engine)
         self.arena = Arena(config.components(), config.digest, buffer)
@@ -124,7 +126,7 @@ class SessionCache:
             )
         tokens = as_tokens(prompt, "prompt")
         if max_tokens is not None:
-            at_least(max_tokens, "max_tokens", 0)
+            at_least(max_tokens, "max_tokens", 0, None)
             tokens = tokens.copy()  # what waits must not change with the caller's array
         tenant_key = tenant or ""
         hashes: list[int] = []
@@ -150,7 +152,7 @@ class SessionCache:
         waiting = self._pending.get(row)
         if waiting is None:
             return 0
-        piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0)]
+        piece = waiting if max_tokens is None else waiting[: at_least(max_tokens, "max_tokens", 0, None)]
         if self._core is not None:
             self._core.ingest(row, piece)
         else:
@@ -173,11 +175,11 @@ class SessionCache:
         remaining: int | None = None,
     ) -> Draft:
         """Draft for one request; see `Cache.draft`."""
-        width = at_least(max_draft, "max_draft", 0)
+        width = at_least(max_draft, "max_draft", 0, MAX_SIDE)
         if width > self._one.width:
             self._one = DraftBatch.allocate(1, width)
         slot = np.array([self._row(request_id)], np.int32)
-        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0), "remaining", 1)
+        left = None if remaining is None else a_row(at_least(remaining, "remaining", 0, None), "remaining", 1)
         self.draft_batch(slot, self._one, max_draft=width, topology=topology, min_prob=min_prob, remaining=left)
         return self._one.row(0)
 
@@ -191,7 +193,7 @@ class SessionCache:
         """Keep the first `n_tokens` tokens; see `Cache.truncate`."""
         row = self._row(request_id)
         self.ingest(request_id)
-        length, n_tokens = self._field(row, T_LENGTH), at_least(n_tokens, "n_tokens", 0)
+        length, n_tokens = self._field(row, T_LENGTH), at_least(n_tokens, "n_tokens", 0, None)
         if n_tokens > length:
             raise ConfigError(f"n_tokens: got {n_tokens}, request {request_id!r} has {length} tokens")
         if self._core is not None:

@@ -60,6 +60,7 @@ class SuffixTrieCache(SessionCache):
     """
 
     name: ClassVar[str] = "suffix-trie"
+    config_type = TrieConfig
     config: TrieConfig
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").split(".")[0] == "ngramspec":
             raise
         return _fail(f"the command line needs {error.name}: pip install 'ngramspec[replay]'")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a file's name need not be text
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
         status = command().main(args=given, prog_name="ngramspec", standalone_mode=False, obj=given)
@@ -39,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (error.name or "").split(".")[0] == "ngramspec":
             raise
         return _fail(f"this command needs {error.name}: pip install 'ngramspec[replay]'")
+    except MemoryError as error:
+        return _fail(f"out of memory ({error or 'no more given'}): ask for less: smaller capacities, fewer requests")
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -11,6 +11,7 @@ from ..drafting.cost import CostModel
 from ..errors import ConfigError
 from ..replay.results import write_json
 from .cost import CostFile, ExposedUs, Profile, chosen_cost, source_line
+from .files import writable
 from .output import number, stdout, table
 
 BATCHES, WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256), (1, 2, 3, 5, 7, 11, 15, 23, 31)
@@ -46,6 +47,7 @@ def breakeven(
 
     Give --baseline-tps and --verify-ms of your server, or step times by --cost or --profile.
     """
+    writable(json, reads=[cost])
     model = chosen_cost(cost, profile, exposed_us, baseline_tps, verify_ms)
     if model is None:
         raise ConfigError("step times: missing; give --baseline-tps and --verify-ms, or --cost, or --profile")

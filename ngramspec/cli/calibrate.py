@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +13,9 @@ from ..drafting.cost_file import load
 from ..errors import ConfigError
 from ..replay.calibrate import Calibration, Settings, Step
 from ..replay.calibrate import calibrate as measure
-from ..replay.files import replacing
 from ..replay.reproduction import TOLERANCE, calibrated
+from ..replay.results import write_json
+from .files import writable
 from .output import number, percent, progress, stdout, table
 
 HEADERS = ["batch", "tokens\na step", "KV tokens", "ms a step", "between\nruns", "tokens/s,\nheld out"]
@@ -60,8 +60,8 @@ def calibrate(
     )
     earlier = None if add is None else load(add)
     key = None if api_key_env is None else _secret(api_key_env)
-    # The file is begun before anything is measured: where it cannot be written, that is known at once.
-    with replacing(output) as file, progress() as start:
+    writable(output)  # not `add`: adding to the file itself is what one does
+    with progress() as start:
         found = measure(
             url,
             settings,
@@ -72,7 +72,7 @@ def calibrate(
             api_key=key,
             on_progress=start("requests", settings.n_requests),
         )
-        file.write(json.dumps(found.cost.describe(), indent=1, allow_nan=False).encode() + b"\n")
+    write_json(found.cost.describe(), output)
     show(found, output)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +12,10 @@ from ..caches.base import Int32
 from ..caches.frozen import FrozenCorpus
 from ..errors import ConfigError, SnapshotError
 from ..replay.documents import KINDS, Reading, files, kind_of, n_ids, n_steps
+from ..replay.files import told
 from ..replay.results import write_json
-from ..replay.tokenizer import load
+from ..replay.tokenizer import content, load
+from .files import writable
 from .output import number, progress, stdout
 from .snapshot import File, Json, read, show
 from .trace import SkipBad
@@ -51,7 +52,7 @@ def build(
     A text file is a document, and so is each line of a .jsonl of {"text": ...} with --from text. Ids: .npy, or a line a
     document, a JSON list or numbers between spaces. A trace: each output. The last document counts as the newest.
     """
-    found = files(sources, glob or "*")
+    found = files(sources, "*" if glob is None else glob)
     kinds = [_kind(path, from_) for path in found]
     for option, given, used in (
         ("--prompts", prompts, "trace" in kinds),
@@ -60,8 +61,8 @@ def build(
     ):
         if given and not used:
             raise ConfigError(f"{option} has no effect on these files: leave it out")
-    _writable(output, found)
-    model = None if tokenizer is None else load(tokenizer)
+    writable(output, reads=found)
+    model, mark = (None, None) if tokenizer is None else (load(tokenizer), content(tokenizer))
     if vocab_size is None:
         if model is None:
             raise ConfigError("--vocab-size: needed without --tokenizer, the drafter's own")
@@ -76,10 +77,8 @@ def build(
         orders=_orders(orders),
         max_match=max_match,
     )
-    try:
-        corpus.save(output, tokenizer=_mark(tokenizer))
-    except OSError as error:
-        raise SnapshotError(f"{output}: cannot be written: {error.strerror}; choose a folder that can") from None
+    with told(output):
+        corpus.save(output, tokenizer=mark)
     console, size = stdout(), corpus.stats()
     console.print(
         f"{output}: {number(size['documents'])} documents, {number(size['tokens'])} tokens, "
@@ -99,11 +98,13 @@ def build(
 
 def info(file: File, tokenizer: TokenizerPath = None, json: Json = None) -> None:
     """Say what a corpus holds; with its --tokenizer, also how many documents, every number in it checked."""
+    writable(json, reads=[file])
     facts = read(file)
     if facts["kind"] != "frozen":
         raise SnapshotError(f"{file}: is the shared state of {facts['kind']!r}: see ngramspec snapshot inspect {file}")
     if tokenizer is not None or facts["tokenizer"] is None:
-        facts["documents"] = FrozenCorpus.load(file, tokenizer=_mark(tokenizer)).n_documents
+        mark = None if tokenizer is None else content(tokenizer)
+        facts["documents"] = FrozenCorpus.load(file, tokenizer=mark).n_documents
     show(facts, "checksum verified")
     if json is not None:
         write_json({"schema": "ngramspec.snapshot-facts/1", "facts": facts}, json)
@@ -133,18 +134,3 @@ def _orders(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ConfigError(f"--orders: got {text!r}, allowed context lengths, ascending, such as 1,2,4,8") from None
-
-
-def _mark(tokenizer: Path | None) -> bytes | None:
-    """What tells the tokenizer apart: the bytes of its file."""
-    if tokenizer is None:
-        return None
-    return (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).read_bytes()
-
-
-def _writable(output: Path, found: list[Path]) -> None:
-    """Refuse before the long work what would fail after it."""
-    if any(output.exists() and output.samefile(path) for path in found):
-        raise ConfigError(f"{output}: is a file that is read; choose another name")
-    if output.is_dir() or not os.access(output.resolve().parent, os.W_OK):
-        raise SnapshotError(f"{output}: cannot be written: no such folder, or a folder itself; choose another name")

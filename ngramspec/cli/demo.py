@@ -13,6 +13,7 @@ from ..replay.report import advice, further
 from ..replay.results import document, write_json
 from ..replay.sample import sample
 from . import report as reports
+from .files import writable
 from .output import stdout
 from .replay import replay_all, show
 
@@ -37,6 +38,7 @@ def demo(
     ] = None,
 ) -> None:
     """Replay a recorded trace that comes with the package, compare drafters, and say what the numbers advise."""
+    writable(json, report)
     traces = [sample()]
     options = Options(calibration=report is not None)
     runs = replay_all(traces, DRAFTERS, options)

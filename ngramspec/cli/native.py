@@ -14,6 +14,7 @@ from ..native import VARIABLE, choose
 from ..native.build import build as compile_core
 from ..native.build import compiler, sources, target
 from ..native.library import library
+from ..replay.files import replacing
 from .output import stdout
 
 
@@ -45,5 +46,6 @@ def prior(
 ) -> None:
     """Write the drafter's prior as `ngs_set_prior` takes it, for programs without Python."""
     values = np.concatenate(shipped()).astype("<i4")
-    file.write_bytes(values.tobytes())
+    with replacing(file) as output:
+        output.write(values.tobytes())
     stdout().print(f"{file}: {len(values)} numbers", soft_wrap=True)

@@ -19,6 +19,7 @@ from ..replay.tokenizer import decoder
 from ..replay.trace import Trace
 from . import report as reports
 from .cost import CostFile, ExposedUs, Profile, chosen_budget, chosen_cost
+from .files import writable
 from .output import caveats, print_runs, progress, stdout
 from .serving import (
     OPEN_BATCH,
@@ -191,6 +192,7 @@ def replay(
         cost=model,
         serving=serving,
     )
+    writable(json, report, reads=[*traces, *(warm_up or []), cost, tokenizer])
     loaded, warm = load(traces, limit, skip_bad), load(warm_up or [], None, skip_bad)
     decode = None if tokenizer is None else decoder(tokenizer, loaded)
     common: dict[str, Any] = {"seed": seed, "capacity_tokens": capacity, "warm_up": warm, "upper_bound": upper_bound}

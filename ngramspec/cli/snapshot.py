@@ -10,6 +10,7 @@ import typer
 from ..errors import SnapshotError
 from ..replay.results import write_json
 from ..snapshot import inspect as facts_of
+from .files import writable
 from .output import number, stdout, table
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Written by snapshot.save, FrozenCorpus.save or a command.")]
@@ -24,6 +25,7 @@ def inspect(
     json: Json = None,
 ) -> None:
     """Say what a snapshot or a frozen corpus holds, without loading it."""
+    writable(json, reads=[file])
     facts = read(file, verify_checksum=not quick)
     show(facts, "checksum not verified" if quick else "checksum verified")
     if json is not None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import TraceError
-from ..replay.formats import read, write
+from ..replay.formats import check_suffix, read, write
 from ..replay.inspection import GRAM, remarks
 from ..replay.inspection import inspect as facts_of
 from ..replay.results import write_json
+from .files import writable
 from .output import number, percent, stdout, table
 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out instead of stopping at the first.")]
@@ -23,6 +23,7 @@ def inspect(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the facts to FILE.")] = None,
 ) -> None:
     """Say what a trace holds and whether it suits replay."""
+    writable(json, reads=[file])
     trace = read(file, skip_bad=skip_bad)
     facts = facts_of(trace)
     found = remarks(facts)
@@ -44,8 +45,8 @@ def convert(
     skip_bad: SkipBad = False,
 ) -> None:
     """Write a trace in another format. Token ids and what belongs to them are kept, text is not."""
-    if target.exists() and source.exists() and target.samefile(source):
-        raise TraceError(f"{target}: is the file that is read; choose another name")
+    writable(target, reads=[source])
+    check_suffix(target)
     trace = read(source, skip_bad=skip_bad)
     write(trace, target)
     left_out = f", {trace.n_skipped} bad rows left out" if trace.n_skipped else ""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import TraceError
-from ..replay.formats import write
+from ..replay.formats import check_suffix, write
 from ..replay.importers import IMPORTERS, Imported, load
+from .files import writable
 from .output import number, progress, stdout
 
 FORMATS = "; ".join(f"{name}: {importer.about}" for name, importer in IMPORTERS.items())
@@ -32,9 +33,9 @@ def import_(
     ] = False,
 ) -> None:
     """Read other programs' logs and conversations. Good rows are kept when some are bad."""
-    if any(source.exists() and output.exists() and output.samefile(source) for source in sources):
-        raise TraceError(f"{output}: is a file that is read; choose another name")
-    size = sum(source.stat().st_size for source in sources if source.exists())
+    writable(output, reads=[*sources, tokenizer, chat_template])
+    check_suffix(output)
+    size = sum(os.path.getsize(source) for source in sources if os.path.exists(source))
     with progress() as start:
         advance = start("importing, bytes", size)
         found = load(

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ..errors import TraceError
-from ..replay.formats import read, write
+from ..replay.formats import check_suffix, read, write
 from ..replay.scrubbing import scrub as scrub_trace
+from .files import writable
 
 
 def scrub(
@@ -20,8 +20,8 @@ def scrub(
     ] = None,
 ) -> None:
     """Drop text, keep token ids, replace the names of sessions and requests."""
-    if source.resolve() == output.resolve():
-        raise TraceError(f"{output}: is the file that is read; choose another name")
+    writable(output, reads=[source])
+    check_suffix(output)
     trace = scrub_trace(read(source), salt)
     write(trace, output)
     typer.echo(f"{output}: {len(trace)} requests")

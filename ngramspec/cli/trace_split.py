@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError, TraceError
-from ..replay.formats import read, write
+from ..errors import ConfigError
+from ..replay.formats import check_suffix, read, write
 from ..replay.splitting import BY
 from ..replay.splitting import split as split_trace
+from .files import writable
 
 
 def split(
@@ -20,13 +21,16 @@ def split(
     by: Annotated[
         str, typer.Option(metavar="|".join(BY), help="Whole sessions, drawn; or the earliest arrivals first.")
     ] = "session",
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the draw by session; 0 without it.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Seed of the draw by session; 0 without it.")
+    ] = None,
 ) -> None:
     """Divide a trace in two, so that settings are judged on requests they were not tuned on."""
     if by == "time" and seed is not None:
         raise ConfigError("--seed: has no effect by time; leave it out")
-    if output[0].resolve() == output[1].resolve() or source.resolve() in (path.resolve() for path in output):
-        raise TraceError(f"{source}, {output[0]}, {output[1]}: must be three different files")
+    writable(*output, reads=[source])
+    for path in output:
+        check_suffix(path)
     parts = split_trace(read(source), fraction, by, seed or 0)
     for part, path in zip(parts, output, strict=True):
         write(part, path)

@@ -21,6 +21,7 @@ from ..replay.tune.engines import ENGINES, engine
 from ..replay.tune.space import shown
 from .calibrate import counts
 from .cost import CostFile, ExposedUs, Profile, chosen_cost, source_line
+from .files import writable
 from .output import FULL, number, percent, progress, stdout, table
 from .replay import ids, load
 
@@ -78,6 +79,7 @@ def tune(
     Says what to set, the modelled speed-up at each batch size, what each setting matters, or not to draft at all.
     Several traces count as one. Needs step times: --cost or --profile.
     """
+    writable(output, json, reads=[*traces, cost])
     model = chosen_cost(cost, profile, exposed_us)
     if model is None:
         raise ConfigError("step times: missing; give --cost or --profile")

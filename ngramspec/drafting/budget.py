@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..draft import ONE_Q30, DraftBatch
+from ..caches.arguments import as_list, one_of, probability
+from ..config import check_bool
+from ..draft import MAX_SIDE, ONE_Q30, DraftBatch
 from ..errors import ConfigError
-from ..kernels.plan import MAX_SIDE, plan_fastest_width, plan_rows, plan_tokens, plan_width
+from ..kernels.plan import plan_fastest_width, plan_rows, plan_tokens, plan_width
 from .cost import CostModel
 
 MODES = ("fixed", "threshold", "cost")
@@ -91,18 +93,20 @@ class Budget:
     _scratch: list[_Scratch] = field(default_factory=lambda: [_Scratch(0, 0)], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ConfigError(f"mode: got {self.mode!r}, allowed {', '.join(MODES)}")
+        one_of(self.mode, "mode", MODES)
+        check_bool(self.uniform_width, "uniform_width")
         for mode, name in (("fixed", "max_draft"), ("threshold", "min_prob"), ("cost", "cost")):
             if mode == self.mode and getattr(self, name) is None:
                 raise ConfigError(f"{name}: missing, mode {mode!r} needs it")
         if self.mode != "threshold" and self.min_prob is not None:
             raise ConfigError(f"min_prob: has no effect in mode {self.mode!r}, leave it out")
-        if self.min_prob is not None and not 0.0 <= self.min_prob <= 1.0:
-            raise ConfigError(f"min_prob: got {self.min_prob}, allowed a probability from 0 to 1")
+        if self.min_prob is not None:
+            probability(self.min_prob, "min_prob")
+        if self.cost is not None and not isinstance(self.cost, CostModel):
+            raise ConfigError(f"cost: got {self.cost!r}, allowed a CostModel or None")
         most = MAX_SIDE if self.max_draft is None else self.max_draft
         _check_int(most, "max_draft", MAX_SIDE)
-        object.__setattr__(self, "widths", tuple(self.widths))
+        object.__setattr__(self, "widths", tuple(as_list(self.widths, "widths")))
         if self.widths and (not self.uniform_width or self.mode == "fixed"):
             what = "in mode 'fixed'" if self.uniform_width else "without uniform_width"
             raise ConfigError(f"widths: has no effect {what}, leave it out")

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ..caches.arguments import as_list, at_least, one_of
 from ..errors import ConfigError
 from ..kernels.step_time import fill_times
 from .cost_points import Point, Throughput, count, in_order, not_negative, positive, read_point, throughputs
@@ -86,7 +87,7 @@ class CostModel:
     def __post_init__(self) -> None:
         for what in ("decode", "verify"):
             object.__setattr__(self, what, in_order(getattr(self, what), what))
-        captured = tuple(self.captured)
+        captured = tuple(as_list(self.captured, "captured"))
         object.__setattr__(self, "captured", captured)
         for i, n in enumerate(captured):
             count(n, f"captured[{i}]", 1)
@@ -98,8 +99,10 @@ class CostModel:
                 f"exposed_us: got {self.exposed_us:g}, but the verify points hold the time of drafting by "
                 f"{self.includes_drafting} already, so that it would count twice; leave one of them out"
             )
-        if self.kind not in KINDS:
-            raise ConfigError(f"kind: got {self.kind!r}, allowed {', '.join(KINDS)}")
+        one_of(self.kind, "kind", KINDS)
+        for what in ("name", "note", "includes_drafting"):
+            if not isinstance(getattr(self, what), str):
+                raise ConfigError(f"{what}: got {getattr(self, what)!r}, must be text")
         object.__setattr__(self, "measured", throughputs(self.measured))
         sides = (self.decode, self.verify)
         lengths = [p.kv_tokens != q.kv_tokens and p.batch == q.batch for side in sides for p, q in pairwise(side)]
@@ -125,7 +128,7 @@ class CostModel:
             Names the point and the field.
         """
         sides: dict[str, list[Point]] = {"decode": [], "verify": []}
-        for i, given in enumerate(points):
+        for i, given in enumerate(as_list(points, "points")):
             try:
                 phase, point = read_point(given._asdict() if isinstance(given, Point) else given)
             except ConfigError as error:
@@ -210,6 +213,7 @@ class CostModel:
             Tokens in the KV cache over the whole batch.
         """
         count(batch, "batch", 1)
+        at_least(kv_tokens, "kv_tokens", 0, 2**62)
         out = np.empty(1)
         fill_times(*self._arrays, batch, kv_tokens, max(int(n_tokens), batch), 1, 0.0, out)
         return float(out[0])
@@ -220,7 +224,7 @@ class CostModel:
 
     def exposed_ms(self, batch: int) -> float:
         """Time of drafting for `batch` requests that nothing hides, in milliseconds."""
-        return self.exposed_us * batch / 1000.0
+        return self.exposed_us * count(batch, "batch", 0) / 1000.0
 
     def breakeven_accept_length(self, batch: int = 1, width: int = 1, kv_tokens: int = 0) -> float:
         """Accept length above which verifying `width` drafted tokens a request beats decoding.
@@ -234,6 +238,7 @@ class CostModel:
         kv_tokens : int
             Tokens in the KV cache over the whole batch.
         """
+        count(batch, "batch", 1)
         count(width, "width", 1)
         verify = self.step_ms(batch * (1 + width), batch, kv_tokens)
         return (verify + self.exposed_ms(batch)) / self.decode_ms(batch, kv_tokens)

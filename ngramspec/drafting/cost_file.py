@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from ..caches.files import StrPath, as_path
 from ..errors import ConfigError
 from .cost import CostModel
 from .cost_points import Point, read_point
@@ -19,7 +18,7 @@ _TWO = ("baseline_tps", "verify_ms")
 _COLUMNS = ("phase", *Point._fields)
 
 
-def load(path: str | os.PathLike[str]) -> CostModel:
+def load(path: StrPath) -> CostModel:
     """Read a cost model from `*.json` or `*.csv`.
 
     JSON is an object with `points` (a list of objects, see `CostModel.from_points`), or with `base_ms`, `per_token_ms`
@@ -32,7 +31,7 @@ def load(path: str | os.PathLike[str]) -> CostModel:
     ConfigError
         Names the file, and the row and field where there are any.
     """
-    file = Path(path)
+    file = as_path(path)
     readers = {".json": _read_json, ".csv": _read_csv}
     if file.suffix not in readers:
         raise ConfigError(f"{file}: got a file named {file.suffix or 'without ending'!r}, allowed .json or .csv")
@@ -118,6 +117,8 @@ def _read_csv(text: str, name: str) -> CostModel:
     for column in head:
         if column not in _COLUMNS:
             raise ConfigError(f"row 1: unknown column {column!r}, allowed {', '.join(_COLUMNS)}")
+        if head.count(column) > 1:
+            raise ConfigError(f"row 1: column {column!r} stands there twice; leave one out")
     points: list[dict[str, Any]] = []
     try:
         for row in rows:

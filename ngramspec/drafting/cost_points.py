@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..caches.arguments import as_list
 from ..errors import ConfigError
 
 #: Largest count in a point; beyond it float64 would round.
@@ -35,10 +36,11 @@ class Throughput(NamedTuple):
 
 def number(value: Any, name: str) -> float:
     """`value`, a finite number."""
-    known = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if (
-        not known or not -sys.float_info.max <= value <= sys.float_info.max
-    ):  # ints may lie beyond; nan compares to nothing
+    try:
+        known = isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and isfinite(value)
+    except (OverflowError, TypeError):  # an integer beyond any float; a complex number
+        known = False
+    if not known:
         raise ConfigError(f"{name}: got {value!r}, must be a number")
     return float(value)
 
@@ -69,6 +71,8 @@ def read_point(given: Mapping[str, Any]) -> tuple[str, Point]:
 
     Without a phase, a step of one token a request is a decode step.
     """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"point: got {given!r}, must be an object with n_tokens, batch and ms")
     for name in given:
         if name not in ("phase", *Point._fields):
             raise ConfigError(f"{name}: unknown field, allowed phase, {', '.join(Point._fields)}")
@@ -79,7 +83,7 @@ def read_point(given: Mapping[str, Any]) -> tuple[str, Point]:
     n_tokens = count(given["n_tokens"], "n_tokens", batch)
     kv_tokens = count(given.get("kv_tokens", 0), "kv_tokens", 0)
     phase = given.get("phase", "decode" if n_tokens == batch else "verify")
-    if phase not in ("decode", "verify"):
+    if not isinstance(phase, str) or phase not in ("decode", "verify"):
         raise ConfigError(f"phase: got {phase!r}, allowed decode or verify")
     if phase == "decode" and n_tokens != batch:
         raise ConfigError(f"n_tokens: got {n_tokens} in a decode step of batch {batch}, which computes {batch}")
@@ -89,11 +93,15 @@ def read_point(given: Mapping[str, Any]) -> tuple[str, Point]:
 def throughputs(given: Iterable[Throughput | Mapping[str, Any]]) -> tuple[Throughput, ...]:
     """Measured throughputs, checked; errors begin with the place and the field's name."""
     found = []
-    for i, item in enumerate(given):
+    for i, item in enumerate(as_list(given, "measured")):
         fields = item._asdict() if isinstance(item, Throughput) else item
         where = f"measured[{i}]"
+        if not isinstance(fields, Mapping):
+            raise ConfigError(f"{where}: got {fields!r}; needs {', '.join(Throughput._fields)}")
         if set(fields) != set(Throughput._fields):
-            raise ConfigError(f"{where}: got fields {', '.join(fields)}; needs {', '.join(Throughput._fields)}")
+            raise ConfigError(
+                f"{where}: got fields {', '.join(map(str, fields))}; needs {', '.join(Throughput._fields)}"
+            )
         found.append(
             Throughput(
                 count(fields["batch"], f"{where}.batch", 1),
@@ -107,6 +115,7 @@ def throughputs(given: Iterable[Throughput | Mapping[str, Any]]) -> tuple[Throug
 
 def in_order(points: tuple[Point, ...], phase: str) -> tuple[Point, ...]:
     """Points of one phase by batch, KV tokens and tokens; raises for none, for wrong ones and for two at one place."""
+    points = tuple(as_list(points, phase))
     if not points:
         needed = "one token a request" if phase == "decode" else "more than one token a request"
         raise ConfigError(f"{phase}: no points; at least one step of {needed} is needed")
@@ -114,6 +123,8 @@ def in_order(points: tuple[Point, ...], phase: str) -> tuple[Point, ...]:
     for i, given in enumerate(points):
         try:
             point = read_point({"phase": phase, **Point(*given)._asdict()})[1]
+        except TypeError:
+            raise ConfigError(f"{phase}[{i}]: got {given!r}, must be a Point") from None
         except ConfigError as error:
             raise ConfigError(f"{phase}[{i}].{error}") from None
         key = (point.batch, point.kv_tokens, point.n_tokens)

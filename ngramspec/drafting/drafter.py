@@ -83,6 +83,7 @@ class Drafter(SessionCache):
     """
 
     name: ClassVar[str] = "ngramspec"
+    config_type = DrafterConfig
     config: DrafterConfig
 
     def __init__(
@@ -212,6 +213,8 @@ class Drafter(SessionCache):
         ConfigError
             The name is taken, or vocabulary or orders differ.
         """
+        if not isinstance(corpus, FrozenCorpus):
+            raise ConfigError(f"corpus: got {corpus!r}, must be a FrozenCorpus")
         if corpus.name in self._corpora:
             raise ConfigError(f"corpus: the name {corpus.name!r} is taken; remove that one first or use another name")
         for name in ("vocab_size", "orders"):
@@ -228,7 +231,7 @@ class Drafter(SessionCache):
 
     def remove_corpus(self, name: str) -> None:
         """Stop drafting from a frozen corpus, from the next call on; modifies. Unknown names are a `ConfigError`."""
-        if name not in self._corpora:
+        if not isinstance(name, str) or name not in self._corpora:
             raise ConfigError(f"corpus: no {name!r} among {sorted(self._corpora)}")
         self._use_corpora({known: corpus for known, corpus in self._corpora.items() if known != name})
 

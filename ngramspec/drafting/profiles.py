@@ -58,6 +58,6 @@ PROFILES: dict[str, Callable[[], CostModel]] = {"dense-8b-h100": _dense, "sparse
 
 def profile(name: str) -> CostModel:
     """A named example; raises `ConfigError` for an unknown name, naming those there are."""
-    if name not in PROFILES:
+    if not isinstance(name, str) or name not in PROFILES:
         raise ConfigError(f"profile: got {name!r}, allowed {', '.join(PROFILES)}")
     return PROFILES[name]()

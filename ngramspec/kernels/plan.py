@@ -8,12 +8,9 @@ draft, then by row. Where a row does not fall, its plan is still a valid draft, 
 """
 
 from .._jit import inline, kernel
-from ..draft import Reason
+from ..draft import MAX_SIDE, Reason
 
 BUDGET = int(Reason.BUDGET)
-
-#: Rows and tokens a row that a key of the merge can name.
-MAX_SIDE = 1 << 16
 
 
 @inline

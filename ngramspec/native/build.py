@@ -41,13 +41,15 @@ def digest(folder: Path) -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled cores are kept: `$XDG_CACHE_HOME/ngramspec`, or the platform's usual place."""
+    """Where compiled cores are kept: `$XDG_CACHE_HOME/ngramspec`, or the usual place; raises `NativeError`."""
     home = os.environ.get("XDG_CACHE_HOME")
     if home:
         return Path(home) / "ngramspec"
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/ngramspec").expanduser()
-    return Path("~/.cache/ngramspec").expanduser()
+    usual = "~/Library/Caches/ngramspec" if sys.platform == "darwin" else "~/.cache/ngramspec"
+    try:
+        return Path(usual).expanduser()
+    except RuntimeError:  # a user without an entry and without HOME, as containers make them
+        raise NativeError("no home folder is known for the compiled core: set XDG_CACHE_HOME") from None
 
 
 def target() -> Path:
@@ -58,7 +60,10 @@ def target() -> Path:
 
 def compiler() -> list[str]:
     """The C compiler to call: `$CC`, or the first of cc, gcc and clang that is there; raises `NativeError`."""
-    named = shlex.split(os.environ.get("CC", ""))
+    try:
+        named = shlex.split(os.environ.get("CC", ""))
+    except ValueError as error:  # a quotation mark that nothing closes
+        raise NativeError(f"CC: got {os.environ['CC']!r}, no command ({error}): mend it, or unset it") from None
     if named:
         if shutil.which(named[0]) is None:
             raise NativeError(f"CC: got {os.environ['CC']!r}, no such program: set CC to a C compiler, or unset it")
@@ -86,7 +91,7 @@ def build() -> Path:
         There is no compiler, it refuses, or the folder cannot be written; the text says what to do.
     """
     path = target()
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     command = compiler()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import Structure, c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from functools import cache
 from typing import Any
@@ -119,7 +120,7 @@ def library() -> ctypes.CDLL:
         It was not built, cannot be loaded, or is another version's.
     """
     path = target()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NativeError("the C core is not built: run `ngramspec native build`, or use the engine 'numba'")
     try:
         lib = ctypes.CDLL(str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -88,14 +89,20 @@ def files(sources: Iterable[Path], pattern: str) -> list[Path]:
     ------
     TraceError
         Something is not there, or a folder has no such file.
+    ConfigError
+        `pattern` is none.
     """
     found: list[Path] = []
     for source in sources:
-        if not source.exists():
+        if not os.path.exists(source):
             raise TraceError(f"{source}: does not exist; name a file or a folder")
         inside = [source]
         if source.is_dir():
-            inside = sorted(p for p in source.rglob(pattern) if p.is_file() and not _hidden(p.relative_to(source)))
+            try:
+                below = list(source.rglob(pattern))
+            except (NotImplementedError, ValueError):
+                raise ConfigError(f"--glob: got {pattern!r}, allowed names below a folder, such as '*.md'") from None
+            inside = sorted(p for p in below if os.path.isfile(p) and not _hidden(p.relative_to(source)))
         if not inside:
             raise TraceError(f"{source}: has no file that matches {pattern!r}; name another folder or --glob")
         found += inside
@@ -104,7 +111,8 @@ def files(sources: Iterable[Path], pattern: str) -> list[Path]:
 
 def n_steps(path: Path, kind: str) -> int:
     """How far there is to go through a file: its lines where each is a document, or 1; raises `TraceError`."""
-    if kind == "trace" or path.suffix == ".npy" or (kind == "text" and path.suffix != ".jsonl"):
+    whole = kind == "trace" or path.suffix == ".npy" or (kind == "text" and path.suffix != ".jsonl")
+    if whole or not os.path.isfile(path):  # a pipe can be read once
         return 1
     try:
         with path.open("rb") as file:
@@ -116,15 +124,14 @@ def n_steps(path: Path, kind: str) -> int:
 def _texts(path: Path) -> Iterator[str]:
     """The texts of a file: itself, or the `text` of each line of a `.jsonl`; raises `TraceError`."""
     if path.suffix != ".jsonl":
-        try:
-            yield path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise _unreadable(path, error) from None
+        yield "".join(_lines(path))
         return
     for where, value in _json_lines(path):
         text = value.get("text") if isinstance(value, dict) else value
         if not isinstance(text, str):
             raise TraceError(f'{where}: got {_short(value)}, allowed a JSON string or an object with "text"')
+        if half := HALF.search(text):
+            raise TraceError(f"{where}: got half a character, {half[0]!r}, allowed Unicode text; mend or drop the line")
         yield text
 
 
@@ -169,11 +176,23 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
+#: Half a character of Unicode: what no UTF-8 holds, and no tokenizer takes.
+HALF = re.compile("[\ud800-\udfff]")
+
+
 def _lines(path: Path) -> Iterator[str]:
+    """Lines of a file in UTF-8; raises `TraceError` that names the first that is not."""
     try:
-        with path.open(encoding="utf-8") as file:
-            yield from file
-    except (OSError, UnicodeDecodeError) as error:
+        # Bytes that are no text become half characters, which tells their line.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+            for number, line in enumerate(file, 1):
+                if half := HALF.search(line):
+                    raise TraceError(
+                        f"{path}, line {number}: is not UTF-8 text, got byte {ord(half[0]) - 0xDC00:#x}; mend or leave "
+                        "it out, see --glob"
+                    )
+                yield line
+    except OSError as error:
         raise _unreadable(path, error) from None
 
 
@@ -205,8 +224,10 @@ def _id_line(where: str, line: str) -> Int32:
 def _npy(path: Path) -> Iterator[Int32]:
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, MemoryError) as error:
+    except OSError as error:
         raise _unreadable(path, error) from None
+    except (ValueError, EOFError, MemoryError):
+        raise TraceError(f"{path}: cannot be read: no array of numbers; check the file") from None
     if not isinstance(array, np.ndarray) or array.ndim not in (1, 2):
         raise TraceError(f"{path}: allowed one row of ids or a table with a document a row, got another kind of array")
     yield from (_checked(str(path), row) for row in np.atleast_2d(array))
@@ -224,10 +245,8 @@ def _checked(where: str, values: Any) -> Int32:
     return array.astype(np.int32)
 
 
-def _unreadable(path: Path, error: Exception) -> TraceError:
-    if isinstance(error, UnicodeDecodeError):
-        return TraceError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start}); leave it out, see --glob")
-    return TraceError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}; check the file")
+def _unreadable(path: Path, error: OSError) -> TraceError:
+    return TraceError(f"{path}: cannot be read: {error.strerror or error}; check the file")
 
 
 def _short(value: Any) -> str:

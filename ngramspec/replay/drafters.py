@@ -196,6 +196,8 @@ def build(name: str, facts: Facts, drafter_options: Mapping[str, Any] | None = N
     >>> build("prompt-lookup", Facts(vocab_size=1000), {"max_ngram": 3}).name
     'prompt-lookup'
     """
-    if name not in DRAFTERS:
+    if not isinstance(name, str) or name not in DRAFTERS:
         raise ConfigError(f"drafter: got {name!r}, allowed {', '.join(DRAFTERS)}")
+    if drafter_options is not None and not isinstance(drafter_options, Mapping):
+        raise ConfigError(f"drafter_options: got {drafter_options!r}, must be an object of settings by name")
     return DRAFTERS[name](facts, **(drafter_options or {}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,7 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..caches.files import StrPath, as_path
+from ..errors import ConfigError, TraceError
 from .files import replacing
 from .trace import Labels, Ragged, Trace
 
@@ -36,7 +36,7 @@ _RAGGED = ("prompt", "output", "eos")
 _LABELS = ("session", "finish_reason", "category", "sampling", "spec", "retokenised")
 
 
-def read(path: str | os.PathLike[str], *, skip_bad: bool = False) -> Trace:
+def read(path: StrPath, *, skip_bad: bool = False) -> Trace:
     """Read a trace.
 
     Parameters
@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str], *, skip_bad: bool = False) -> Trace:
         ...
     ngramspec.errors.TraceError: nowhere.jsonl: cannot be read: No such file or directory; check the path
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         with path.open("rb") as file:
             start = file.read(4)
@@ -171,7 +171,7 @@ def _read_npz(path: Path, file: IO[bytes]) -> Trace:
         raise TraceError(f"{path}: {error}") from None
 
 
-def write(trace: Trace, path: str | os.PathLike[str]) -> None:
+def write(trace: Trace, path: StrPath) -> None:
     """Write a trace; the suffix chooses the format, and the file appears whole or not at all.
 
     Parameters
@@ -184,7 +184,9 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     TraceError
-        Another suffix, or the folder cannot be written to.
+        Another suffix, or the file cannot be written.
+    ConfigError
+        `trace` is none, or `path`.
 
     Examples
     --------
@@ -196,12 +198,19 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
     [3]
     >>> folder.cleanup()
     """
-    name = Path(path).name
-    writer = next((write for suffix, write in _WRITERS.items() if name.endswith(suffix)), None)
-    if writer is None:
-        raise TraceError(f"{path}: got no known suffix, allowed {', '.join(_WRITERS)}")
+    if not isinstance(trace, Trace):
+        raise ConfigError(f"trace: got {trace!r}, must be a Trace")
+    check_suffix(path)
+    name = as_path(path).name
+    writer = next(write for suffix, write in _WRITERS.items() if name.endswith(suffix))
     with replacing(path) as file:
         writer(trace, file)
+
+
+def check_suffix(path: StrPath) -> None:
+    """Raise `TraceError` where `write` knows no format of that name."""
+    if not as_path(path).name.endswith(tuple(_WRITERS)):
+        raise TraceError(f"{path}: got no known suffix, allowed {', '.join(_WRITERS)}")
 
 
 def _write_jsonl(trace: Trace, file: IO[bytes]) -> None:

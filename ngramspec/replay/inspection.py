@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ConfigError
 from .metrics import ratio
 from .schedule import successors
 from .trace import Int32, Int64, Trace
@@ -29,6 +30,8 @@ def inspect(trace: Trace) -> dict[str, Any]:
     >>> facts["requests"], facts["output_tokens"], facts["repeats"]
     (1, 5, {'in_own_prompt': 1.0, 'in_earlier_outputs': 0.0})
     """
+    if not isinstance(trace, Trace):
+        raise ConfigError(f"trace: got {trace!r}, must be a Trace")
     outputs = trace.output.lengths
     ids = [part.tokens for part in (trace.prompt, trace.output) if len(part.tokens)]
     final = Counter(int(trace.output[row][-1]) for row in np.flatnonzero(outputs).tolist())

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
+
+from ..caches.arguments import as_tokens, one_of, probability
 from ..caches.base import Share
+from ..config import check_bool
 from ..draft import Topology
 from ..drafting.budget import Budget
 from ..drafting.cost import CostModel
 from ..errors import ConfigError
 from .serving.settings import Serving
+
+#: Most tokens drafted a step.
+MAX_DRAFT = 4096
 
 #: What an engine verifies in one step: every draft as it is; chains as they are; the same width for every request.
 Shape = Literal["ideal", "vllm", "sglang"]
@@ -84,21 +91,25 @@ class Options:
 
     def __post_init__(self) -> None:
         topology = Topology.parse(self.topology)
-        for name, low, high in (("max_draft", 0, 4096), ("concurrency", 1, 65_536)):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name}: got {getattr(self, name)}, allowed {low} to {high}")
-        if not 0.0 <= self.min_prob <= 1.0:
-            raise ConfigError(f"min_prob: got {self.min_prob}, allowed a probability from 0 to 1")
-        if self.share not in ("outputs", "all", "none"):
+        for name, low, high in (("max_draft", 0, MAX_DRAFT), ("concurrency", 1, 65_536)):
+            if not _whole(getattr(self, name)) or not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {low} to {high}")
+        probability(self.min_prob, "min_prob")
+        if not isinstance(self.share, str) or self.share not in ("outputs", "all", "none"):
             raise ConfigError(f"share: got {self.share!r}, allowed 'outputs', 'all' or 'none'")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigError(f"max_tokens: got {self.max_tokens}, allowed 1 or more, or None")
-        if self.verify_width is not None and self.verify_width <= self.max_draft:
+        if self.max_tokens is not None and (not _whole(self.max_tokens) or self.max_tokens < 1):
+            raise ConfigError(f"max_tokens: got {self.max_tokens!r}, allowed 1 or more, or None")
+        if self.verify_width is not None and (not _whole(self.verify_width) or self.verify_width <= self.max_draft):
             raise ConfigError(
-                f"verify_width: got {self.verify_width}, needs at least max_draft + 1 = {self.max_draft + 1}"
+                f"verify_width: got {self.verify_width!r}, needs at least max_draft + 1 = {self.max_draft + 1}"
             )
-        if self.shape not in get_args(Shape):
-            raise ConfigError(f"shape: got {self.shape!r}, allowed {', '.join(get_args(Shape))}")
+        if self.eos_ids is not None:
+            as_tokens(self.eos_ids, "eos_ids")
+        for name, kind in (("budget", Budget), ("cost", CostModel), ("serving", Serving)):
+            if not isinstance(getattr(self, name), (kind, type(None))):
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed a {kind.__name__} or None")
+        check_bool(self.calibration, "calibration")
+        one_of(self.shape, "shape", get_args(Shape))
         if self.shape == "vllm" and topology != Topology.CHAIN:
             raise ConfigError("topology: got 'tree', but shape 'vllm' verifies chains only; take 'chain'")
         if self.verify_width is not None and (self.shape != "ideal" or self.budget is not None):
@@ -151,3 +162,7 @@ class Options:
         }
         optional = ("budget", "cost", "serving")
         return {name: value for name, value in found.items() if value is not None or name not in optional}
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

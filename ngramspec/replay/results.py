@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
+from ..caches.arguments import as_list, at_least
 from ..caches.base import Cache
 from ..caches.sessions import SessionCache
 from ..drafting.cost_file import parse
@@ -95,7 +96,15 @@ def run(
     >>> found["steps"], found["emitted_tokens"], found["accept_length"]
     (2, 11, 5.5)
     """
-    if drafter == RECORDED:
+    at_least(seed, "seed", 0, None)
+    for what, value, kind in (("trace", trace, Trace), ("options", options, Options)):
+        if not isinstance(value, kind):
+            raise ConfigError(f"{what}: got {value!r}, must be {kind.__name__}")
+    warm_up = as_list(warm_up, "warm_up")
+    for i, earlier in enumerate(warm_up):
+        if not isinstance(earlier, Trace):
+            raise ConfigError(f"warm_up[{i}]: got {earlier!r}, must be a Trace")
+    if isinstance(drafter, str) and drafter == RECORDED:
         return as_read(summary(trace, drafter, *replay_recorded(trace, options, seed, on_progress)))
     repeated = _repeated(trace, warm_up)
     if repeated and not upper_bound:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..errors import ConfigError
 from .trace import Labels, Trace
 
 #: Characters of a replaced name.
@@ -28,7 +29,9 @@ def scrub(trace: Trace, salt: str | None = None) -> Trace:
     salt : str, optional
         The same salt gives the same names, so that several files stay joined. None: drawn, and kept nowhere.
     """
-    key = blake2b((salt if salt is not None else secrets.token_hex(32)).encode()).digest()
+    if salt is not None and not isinstance(salt, str):
+        raise ConfigError(f"salt: got {salt!r}, allowed text or None")
+    key = blake2b((salt if salt is not None else secrets.token_hex(32)).encode(errors="surrogatepass")).digest()
 
     def renamed(name: str) -> str:
         return blake2b(name.encode(), digest_size=LENGTH // 2, key=key).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..caches.arguments import at_least
 from ..errors import ConfigError, TraceError
 from .trace import Int64, Trace
 
@@ -34,12 +35,13 @@ def split(trace: Trace, fraction: float = 0.5, by: str = "session", seed: int = 
     Raises
     ------
     ConfigError
-        `fraction` or `by` is not allowed.
+        `fraction`, `by` or `seed` is not allowed.
     TraceError
         By time, and rows have no time; or one part would be empty.
     """
-    if not 0 < fraction < 1:
-        raise ConfigError(f"fraction: got {fraction}, allowed between 0 and 1, neither of them")
+    at_least(seed, "seed", 0, None)
+    if not isinstance(fraction, float) or not 0 < fraction < 1:
+        raise ConfigError(f"fraction: got {fraction!r}, allowed between 0 and 1, neither of them")
     if by not in BY:
         raise ConfigError(f"by: got {by!r}, allowed {', '.join(BY)}")
     first = _earliest(trace, fraction) if by == "time" else _drawn(trace, fraction, seed)

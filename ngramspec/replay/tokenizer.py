@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +15,18 @@ from .trace import Trace
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+def content(path: Path) -> bytes:
+    """The bytes of a `tokenizer.json`, or of the one in a folder, which tell it apart; raises `ConfigError`."""
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        why = "does not exist"
+    except OSError as error:
+        why = f"cannot be read ({error.strerror})"
+    raise ConfigError(f"--tokenizer: {file} {why}, allowed a tokenizer.json or a folder that has one")
 
 
 def load(path: Path) -> Tokenizer:
@@ -28,15 +42,13 @@ def load(path: Path) -> Tokenizer:
     ConfigError
         The file is missing or not what it should be.
     """
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise ConfigError(f"--tokenizer: {file} does not exist, allowed a tokenizer.json or a folder that has one")
+    written = content(path)
     from tokenizers import Tokenizer
 
     try:
-        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_buffer(written.removeprefix(codecs.BOM_UTF8))
     except Exception as error:  # the package raises plain Exception
-        raise ConfigError(f"--tokenizer: {file} is not a tokenizer.json: {error}") from None
+        raise ConfigError(f"--tokenizer: {path} is not a tokenizer.json: {error}") from None
     # Some files ask for cutting at a length, which would cut prompts without a word.
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..caches.arguments import as_tokens
-from ..errors import TraceError
+from ..caches.arguments import as_list, as_tokens
+from ..errors import ConfigError, TraceError
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -21,6 +21,12 @@ MAX_TOKEN_ID = 2**31 - 2
 
 #: What `Trace.retokenised` may say of a row.
 RETOKENISED = ("prompt", "output", "both")
+
+#: What a row's turn and arrival may be.
+_NUMBERS = {
+    "turn": "integers from 0 below 2**31, -1 where not recorded",
+    "arrival": "seconds from 0, NaN where not recorded",
+}
 
 
 def _freeze(holder: Any, *names: str) -> None:
@@ -51,7 +57,10 @@ class Labels:
 
     @classmethod
     def of(cls, values: Iterable[str | None]) -> Labels:
-        """Index `values`, one a row."""
+        """Index `values`, one a row; raises `TraceError` for one that is no text."""
+        values = list(values)
+        if (wrong := next((v for v in values if v is not None and not isinstance(v, str)), None)) is not None:
+            raise TraceError(f"labels: got {wrong!r}, allowed text or None")
         index: dict[str, int] = {}
         codes = [-1 if value is None else index.setdefault(value, len(index)) for value in values]
         return cls(np.array(codes, np.int32), tuple(index))
@@ -207,26 +216,26 @@ class Trace:
         Raises
         ------
         TraceError
-            Something has another number of requests, or an id is not allowed.
+            Something is no list of one value a request, or a value or an id is not allowed.
         ConfigError
             Token ids are no flat list of integers, or do not fit 32 bits.
         """
-        n = len(prompts)
+        n = _length(prompts, "prompts")
         for what, given in (("outputs", outputs), ("session", session), ("turn", turn), ("arrival", arrival),
                             ("finish_reason", finish_reason), ("category", category)):  # fmt: skip
-            if given is not None and len(given) != n:
-                raise TraceError(f"{what}: got {len(given)} values, need {n}, one a prompt")
+            if (what == "outputs" or given is not None) and _length(given, what) != n:
+                raise TraceError(f"{what}: got {_length(given, what)} values, need {n}, one a prompt")
         none = [None] * n
         return cls(
             name=name,
             ids=tuple(map(str, range(n))),
             prompt=Ragged.of([as_tokens(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]),
             output=Ragged.of([as_tokens(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]),
-            session=Labels.of(none if session is None else session),
-            turn=np.full(n, -1, np.int32) if turn is None else np.array(turn, np.int32),
-            arrival=np.full(n, np.nan) if arrival is None else np.array(arrival, np.float64),
-            finish_reason=Labels.of(none if finish_reason is None else finish_reason),
-            category=Labels.of(none if category is None else category),
+            session=_labels(none if session is None else session, "session"),
+            turn=np.full(n, -1, np.int32) if turn is None else _turns(turn),
+            arrival=np.full(n, np.nan) if arrival is None else _flat(arrival, "arrival", "iuf").astype(np.float64),
+            finish_reason=_labels(none if finish_reason is None else finish_reason, "finish_reason"),
+            category=_labels(none if category is None else category, "category"),
             eos=Ragged.of([as_tokens(eos_ids, "eos_ids")] * n),
             sampling=Labels.of(none),
             spec=Labels.of(none),
@@ -246,8 +255,14 @@ class Trace:
         return int((self.retokenised.codes >= 0).sum())
 
     def select(self, rows: Sequence[int] | NDArray[Any]) -> Trace:
-        """A trace of the given rows (indices or a mask), in the given order."""
-        chosen = np.arange(len(self), dtype=np.int64)[np.asarray(rows, None if len(rows) else np.int64)]
+        """A trace of the given rows (indices or a mask), in the given order; raises `ConfigError` for what is none."""
+        try:
+            wanted = np.asarray(rows, None if len(rows) else np.int64)
+            chosen = np.arange(len(self), dtype=np.int64)[wanted]
+        except (TypeError, ValueError, IndexError):
+            chosen = np.zeros((), np.int64)
+        if chosen.ndim != 1:
+            raise ConfigError(f"rows: got {rows!r}, must be a flat list of numbers below {len(self)}, or as many bools")
         parts: dict[str, Any] = {"ids": tuple(self.ids[row] for row in chosen.tolist())}
         for field in fields(self):
             part = getattr(self, field.name)
@@ -265,7 +280,13 @@ class Trace:
         ------
         TraceError
             `traces` is empty.
+        ConfigError
+            `traces` is no list of traces.
         """
+        traces = as_list(traces, "traces")
+        for i, trace in enumerate(traces):
+            if not isinstance(trace, Trace):
+                raise ConfigError(f"traces[{i}]: got {trace!r}, must be a Trace")
         if not traces:
             raise TraceError("concat: got no traces, needs at least one")
         parts: dict[str, Any] = {
@@ -285,13 +306,67 @@ class Trace:
         return cls(**parts)
 
 
+def _length(values: Any, what: str) -> int:
+    """Entries of a list of any kind, lists of lists and arrays among them; raises `TraceError` for what is none."""
+    listed = hasattr(values, "__getitem__") and not isinstance(values, (str, bytes, Mapping, type))
+    if not listed or getattr(values, "ndim", 1) == 0:
+        raise TraceError(f"{what}: got {type(values).__name__}, must be a list of one entry a request")
+    return len(values)
+
+
+def _labels(values: Iterable[str | None], what: str) -> Labels:
+    try:
+        return Labels.of(values)
+    except TraceError as error:
+        raise TraceError(f"{what}: {str(error).removeprefix('labels: ')}") from None
+
+
+def _flat(values: Any, what: str, kinds: str) -> NDArray[Any]:
+    """An array of one dimension and of these kinds of numbers, for `_check` to judge; raises `TraceError`."""
+    try:
+        found = np.array(values)
+    except (ValueError, OverflowError):
+        found = np.zeros(1, np.object_)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in kinds):
+        raise TraceError(
+            f"{what}: got {found.dtype} of {found.ndim} dimensions, must be a flat list of {_NUMBERS[what]}"
+        )
+    return found
+
+
+def _turns(values: Any) -> Int32:
+    found = _flat(values, "turn", "iu")
+    if len(found) and not -1 <= int(found.min()) <= int(found.max()) < 2**31:
+        raise TraceError(f"turn: got {found.min()} to {found.max()}, allowed {_NUMBERS['turn']}")
+    return found.astype(np.int32)
+
+
+def _texts(values: Iterable[str], what: str) -> None:
+    """Raise `TraceError` for what files could not hold: half a surrogate pair, or no text at all."""
+    for value in values:
+        if not isinstance(value, str):
+            raise TraceError(f"{what}: got {value!r}, allowed text")
+    try:
+        "".join(values).encode()
+    except UnicodeEncodeError as error:
+        raise TraceError(f"{what}: got {error.object[error.start]!r}, allowed characters of Unicode") from None
+
+
+def _array(values: NDArray[Any], what: str, dtype: type) -> None:
+    if values.dtype != dtype or values.ndim != 1:
+        raise TraceError(f"{what}: got {values.dtype} of {values.ndim} dimensions, allowed {np.dtype(dtype)} of one")
+
+
 def _check(trace: Trace) -> None:
     n = len(trace)
+    if not isinstance(trace.name, str):
+        raise TraceError(f"name: got {trace.name!r}, allowed text")
+    _texts(trace.ids, "ids")
     for name in ("prompt", "output", "eos"):
         part: Ragged = getattr(trace, name)
         tokens, offsets = part.tokens, part.offsets
-        if tokens.dtype != np.int32 or offsets.dtype != np.int64:
-            raise TraceError(f"{name}: got {tokens.dtype} tokens, {offsets.dtype} offsets; allowed int32, int64")
+        _array(tokens, f"{name}.tokens", np.int32)
+        _array(offsets, f"{name}.offsets", np.int64)
         if len(offsets) != n + 1 or offsets[0] != 0 or offsets[-1] != len(tokens) or (np.diff(offsets) < 0).any():
             raise TraceError(f"{name}.offsets: must rise from 0 to {len(tokens)} in {n + 1} steps")
         low = np.iinfo(np.int32).min if name == "prompt" else 0
@@ -300,9 +375,17 @@ def _check(trace: Trace) -> None:
     for name in ("session", "finish_reason", "category", "sampling", "spec", "retokenised"):
         labels: Labels = getattr(trace, name)
         codes = labels.codes
+        _array(codes, f"{name}.codes", np.int32)
         if len(codes) != n or (n and not -1 <= codes.min() <= codes.max() < len(labels.names)):
             raise TraceError(f"{name}: needs {n} codes from -1 to {len(labels.names) - 1}")
+        _texts(labels.names, name)
     if unknown := sorted(set(trace.retokenised.names) - set(RETOKENISED)):
         raise TraceError(f"retokenised: got {unknown[0]!r}, allowed {', '.join(RETOKENISED)}")
+    _array(trace.turn, "turn", np.int32)
+    _array(trace.arrival, "arrival", np.float64)
     if len(trace.turn) != n or len(trace.arrival) != n:
         raise TraceError(f"turn, arrival: got {len(trace.turn)} and {len(trace.arrival)} entries, need {n}")
+    turn, arrival = trace.turn, trace.arrival
+    for name, wrong in (("turn", turn[turn < -1]), ("arrival", arrival[(arrival < 0) | np.isinf(arrival)])):
+        if len(wrong):
+            raise TraceError(f"{name}: got {wrong[0]}, allowed {_NUMBERS[name]}")

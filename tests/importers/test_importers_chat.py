@@ -105,6 +105,12 @@ def test_reasoning_that_the_template_hides_is_not_passed_over(tmp_path):
         load([lines(tmp_path / "c.jsonl", {"messages": talk})], tokenizer=tmp_path / "t")
 
 
+def test_half_a_character_that_a_template_writes_is_a_bad_row(tmp_path):
+    make_tokenizer(tmp_path / "t", "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ '\\ud800' }};{% endfor %}")
+    with pytest.raises(TraceError, match=r"got .*ud800.*, must be text of whole characters"):
+        load([lines(tmp_path / "c.jsonl", {"messages": say("x", "y")})], tokenizer=tmp_path / "t")
+
+
 def test_a_template_without_an_end_token_takes_the_tokenizers(tmp_path):
     tokenizer = make_tokenizer(tmp_path / "t", "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}")
     row = rows(load([lines(tmp_path / "c.jsonl", {"messages": say("x", "y")})], tokenizer=tmp_path / "t").trace)[0]

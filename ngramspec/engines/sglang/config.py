@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ...config import DrafterConfig, check
+from ...caches.files import as_path
+from ...config import DrafterConfig, check, check_bool
 from ...drafting.cost import CostModel
 from ...drafting.cost_file import load
 from ...errors import ConfigError
@@ -165,7 +166,7 @@ class EngineConfig:
             if not isinstance(getattr(self, name), str) or getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {', '.join(map(repr, allowed))}")
         _share(self.min_prob, "min_prob")
-        if self.cost != "":
+        if not isinstance(self.cost, str) or self.cost:
             _path(self.cost, "cost")
         if self.width == "cost" and not self.cost:
             raise ConfigError("cost: missing, width 'cost' needs a file of step times; ngramspec calibrate makes one")
@@ -176,10 +177,8 @@ class EngineConfig:
         object.__setattr__(self, "widths", tuple(self.widths))
         if self.widths and self.width == "fixed":
             raise ConfigError("widths: has no effect with width 'fixed': take 'measured' or 'cost', or leave it out")
-        if not isinstance(self.capture, bool):
-            raise ConfigError(f"capture: got {self.capture!r}, allowed true and false")
-        if not isinstance(self.debug, bool):
-            raise ConfigError(f"debug: got {self.debug!r}, allowed true and false")
+        check_bool(self.capture, "capture")
+        check_bool(self.debug, "debug")
         if self.ranks == "local" and (self.width == "measured" or (self.width == "fixed" and self.guard != "off")):
             raise ConfigError(
                 "ranks: 'local' needs rows that no clock decides: width 'cost', or 'fixed' and guard 'off'"
@@ -219,7 +218,9 @@ class EngineConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Build from a mapping; an unknown key is a `ConfigError` that names it and what is allowed."""
+        """Build from a mapping; anything else, or an unknown key, is a `ConfigError` that says what is allowed."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"$: got {values!r}, allowed an object of settings by name")
         values = dict(values)
         for name, kind in cls.PARTS.items():
             if isinstance(values.get(name), Mapping):
@@ -252,7 +253,11 @@ def _build(kind: Any, values: Mapping[str, Any], path: str) -> Any:
 
 
 def _path(value: Any, name: str) -> None:
-    if not isinstance(value, str) or not value or "\0" in value:
+    try:
+        known = isinstance(value, str) and value != "" and as_path(value) is not None
+    except ConfigError:
+        known = False
+    if not known:
         raise ConfigError(f"{name}: got {value!r}, allowed the path of a {'file' if name != 'folder' else 'folder'}")
 
 
@@ -278,7 +283,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> EngineConfi
     if not path:
         return EngineConfig()
     try:
-        values = json.loads(Path(path).read_text())
+        values = json.loads(Path(path).read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{CONFIG_FILE}={path}: cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -56,7 +57,7 @@ class Snapshots:
     def load(self, drafter: Drafter) -> bool:
         """Load what an earlier server saved, if it is there and fits; modifies the drafter. Whether it did."""
         path = self.config.path
-        if not Path(path).exists():
+        if not os.path.exists(path):
             _log.warning("ngramspec: no snapshot at %s yet", path)
             return False
         try:

@@ -9,6 +9,7 @@ from statistics import median
 from time import perf_counter
 
 from ... import __version__
+from ...caches.arguments import as_list
 from ...drafting.cost import CostModel
 from ...errors import ConfigError, ServerError
 from ..reproduction import TOLERANCE, reproductions
@@ -62,13 +63,15 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, low, high in (("prompt_tokens", 1, 1 << 20), ("output_tokens", 16, 2048), ("repeat", 1, 100)):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name}: got {getattr(self, name)}, allowed {low} to {high}")
+            if not isinstance(getattr(self, name), int) or not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed {low} to {high}")
         for name in ("silence_s", "time_limit_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}: got {getattr(self, name)}, allowed more than 0 seconds")
-        if not self.batches or list(self.batches) != sorted({b for b in self.batches if 1 <= b <= 1024}):
-            raise ConfigError(f"batches: got {list(self.batches)}, allowed 1 to 1024, rising")
+            if not isinstance(getattr(self, name), (int, float)) or not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: got {getattr(self, name)!r}, allowed more than 0 seconds")
+        batches = as_list(self.batches, "batches")
+        known = batches and all(isinstance(batch, int) and 1 <= batch <= 1024 for batch in batches)
+        if not known or batches != sorted(set(batches)):
+            raise ConfigError(f"batches: got {batches}, allowed 1 to 1024, rising")
 
     @property
     def n_requests(self) -> int:

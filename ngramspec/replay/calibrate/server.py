@@ -72,11 +72,14 @@ class Server:
         self, url: str, *, api_key: str | None = None, silence_s: float = 60.0, deadline: float = math.inf
     ) -> None:
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(url if isinstance(url, str) else "")
             host, port = parts.hostname, parts.port
+            (host or "").encode("idna")  # what the system does to look it up
         except ValueError:
             parts, host, port = urlsplit(""), None, None
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.username:
+        rest = parts.netloc + parts.path
+        plain = rest.isprintable() and " " not in rest and parts.path.isascii()
+        if parts.scheme not in ("http", "https") or not host or not plain or parts.query or parts.username:
             raise ConfigError(f"url: got {url!r}, allowed http://HOST:PORT or https://HOST:PORT, without user or query")
         self.name = f"{parts.scheme}://{parts.netloc}"
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -84,6 +87,8 @@ class Server:
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"}
         if api_key is not None:
+            if not (api_key.isascii() and api_key.isprintable()):  # a secret, which no message shows
+                raise ConfigError("api_key: holds characters that no header takes, allowed printable ASCII")
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._silence_s, self._deadline = silence_s, deadline
         self._lock = threading.Lock()

@@ -120,5 +120,9 @@ class Encoder:
         return self._tokenizer
 
     def _encode(self, text: str, field: str, add_special_tokens: bool) -> list[int]:
-        ids: list[int] = self._need(field).encode(text, add_special_tokens=add_special_tokens).ids
+        tokenizer = self._need(field)
+        try:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:  # half a character, from a pickle or a template: what no UTF-8 holds
+            raise Bad("must be text of whole characters", field=field, got=ascii(text[:40])) from None
         return ids

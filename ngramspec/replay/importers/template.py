@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +60,7 @@ class Template:
         config = _json(folder / "tokenizer_config.json")
         special = {name: text for name in SPECIAL if (text := _content(config.get(name)))}
         for path in [named] if named else [folder / "chat_template.jinja"]:
-            if path.is_file():
+            if os.path.isfile(path):
                 return cls(_text(path), special, path)
             if named:
                 raise ConfigError(f"--chat-template: {path} does not exist, allowed a file with a Jinja template")
@@ -109,13 +110,13 @@ def _raise(message: str) -> None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     try:
         content = json.loads(_text(path))

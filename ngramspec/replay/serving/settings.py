@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from ...caches.arguments import at_least
+from ...caches.arguments import at_least, one_of
+from ...config import check_bool
 from ...drafting.cost_points import not_negative, positive
 from ...errors import ConfigError
 
@@ -72,8 +73,7 @@ class Serving:
     overlap: bool = False
 
     def __post_init__(self) -> None:
-        if self.arrivals not in get_args(Arrivals):
-            raise ConfigError(f"arrivals: got {self.arrivals!r}, allowed {', '.join(get_args(Arrivals))}")
+        one_of(self.arrivals, "arrivals", get_args(Arrivals))
         if (self.rate is None) == (self.arrivals == "poisson"):
             missing, surplus = "missing, arrivals 'poisson' needs it", "has no effect without 'poisson', leave it out"
             raise ConfigError(f"rate: {missing if self.rate is None else surplus}")
@@ -82,12 +82,11 @@ class Serving:
         positive(self.speed, "speed")
         if self.speed != 1.0 and self.arrivals != "trace":
             raise ConfigError(f"speed: has no effect with arrivals {self.arrivals!r}, leave it out")
-        at_least(self.seed, "seed", 0)
+        at_least(self.seed, "seed", 0, None)
         if not 1 <= at_least(self.prefill_chunk, "prefill_chunk", 0) <= MAX_CHUNK:
             raise ConfigError(f"prefill_chunk: got {self.prefill_chunk}, allowed 1 to {MAX_CHUNK} tokens")
         for name in ("prefix_cache", "overlap"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}: got {getattr(self, name)!r}, must be True or False")
+            check_bool(getattr(self, name), name)
         for name in ("draft_us", "accept_us", "ingest_us"):
             not_negative(getattr(self, name), name)
 

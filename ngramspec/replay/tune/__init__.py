@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from ...caches.arguments import as_tokens
 from ...drafting.cost import CostModel
 from ...errors import ConfigError, TraceError
 from ..options import Shape
@@ -110,6 +111,13 @@ def tune(
     from .study import Study, quiet  # Optuna takes half a second to import, which only this needs
 
     _check(batches, trials, n_workers, seed, min_gain)
+    if eos_ids is not None:
+        as_tokens(eos_ids, "eos_ids")
+    for what, value, kind in (("trace", trace, Trace), ("cost", cost, CostModel)):
+        if not isinstance(value, kind):
+            raise ConfigError(f"{what}: got {value!r}, must be a {kind.__name__}")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f"settings: got {settings!r}, must be an object of values by setting")
     task = _task(trace, cost, engine, shape, held_out, seed, eos_ids)
     space = known(engine).space(task.shape).with_values(settings or {})
     with workers(task, n_workers, ray) as replay:
@@ -136,14 +144,15 @@ def tune(
 
 
 def _check(batches: Sequence[int], trials: int, n_workers: int, seed: int, min_gain: float) -> None:
-    if not batches or list(batches) != sorted(set(batches)) or not 1 <= batches[0] <= batches[-1] <= 65_536:
-        raise ConfigError(f"batches: got {list(batches)}, allowed batch sizes from 1 to 65,536, ascending")
+    whole = isinstance(batches, Sequence) and batches and all(isinstance(batch, int) for batch in batches)
+    if not whole or list(batches) != sorted(set(batches)) or not 1 <= batches[0] <= batches[-1] <= 65_536:
+        raise ConfigError(f"batches: got {batches!r}, allowed batch sizes from 1 to 65,536, ascending")
     for name, value, low, high in (
         ("trials", trials, 0, 1_000_000), ("n_workers", n_workers, 1, 1024), ("seed", seed, 0, 2**32 - 1),
         ("min_gain", min_gain, 0, 1_000),
     ):  # fmt: skip
-        if not low <= value <= high:
-            raise ConfigError(f"{name}: got {value}, allowed {low} to {high}")
+        if not isinstance(value, int if name != "min_gain" else (int, float)) or not low <= value <= high:
+            raise ConfigError(f"{name}: got {value!r}, allowed {low} to {high}")
 
 
 def _task(
@@ -160,8 +169,8 @@ def _task(
         raise ConfigError(f"shape: engine {engine!r} verifies its own, {found.shape!r}; leave it out")
     if shape not in (None, *get_args(Shape)):
         raise ConfigError(f"shape: got {shape!r}, allowed {', '.join(get_args(Shape))}")
-    if not 0 < held_out < 1:
-        raise ConfigError(f"held_out: got {held_out}, allowed between 0 and 1, neither of them")
+    if not isinstance(held_out, float) or not 0 < held_out < 1:
+        raise ConfigError(f"held_out: got {held_out!r}, allowed between 0 and 1, neither of them")
     parts = split(trace, 1 - held_out, "session", seed)
     for part in parts:
         n_tokens = output_ends(part, eos_ids, None) - part.output.offsets[:-1]

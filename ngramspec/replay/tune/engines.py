@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...caches.base import Share
-from ...config import DrafterConfig
+from ...config import MAX_NODES, DrafterConfig
 from ...drafting.budget import Budget
 from ...drafting.cost import CostModel
 from ...errors import ConfigError
 from ..drafters import DEFAULT_CAPACITY
-from ..options import Options, Shape
+from ..options import MAX_DRAFT, Options, Shape
 from .space import Setting, Space, Values
 
 
@@ -193,9 +193,9 @@ ENGINES: dict[str, Engine] = {
         shape="sglang",
         any_shape=False,
         settings=(
-            Setting("num_draft_tokens", (2, 4, 6, 8, 12, 16, 24, 32, 48), 12),
+            Setting("num_draft_tokens", (2, 4, 6, 8, 12, 16, 24, 32, 48), 12, limits=(2, MAX_DRAFT + 1)),
             Setting("topology", ("auto", "chain"), "auto", False),
-            Setting("max_bytes", (64 * 2**20, 512 * 2**20, 2**31), 512 * 2**20),
+            Setting("max_bytes", (64 * 2**20, 512 * 2**20, 2**31), 512 * 2**20, limits=(2**20, 2**40)),
             Setting("share", ("tenant",), "tenant", False),
         ),
         allowed=lambda values, shape: True,
@@ -207,12 +207,12 @@ ENGINES: dict[str, Engine] = {
         shape="sglang",
         any_shape=False,
         settings=(
-            Setting("num_draft_tokens", (2, 4, 6, 8, 12, 16, 24, 32, 48), 12),
-            Setting("max_trie_depth", (4, 8, 12, 18, 24, 36), 18),
-            Setting("min_bfs_breadth", (1, 2), 1),
-            Setting("max_bfs_breadth", (1, 2, 4, 10), 10),
+            Setting("num_draft_tokens", (2, 4, 6, 8, 12, 16, 24, 32, 48), 12, limits=(2, MAX_DRAFT + 1)),
+            Setting("max_trie_depth", (4, 8, 12, 18, 24, 36), 18, limits=(2, 1024)),
+            Setting("min_bfs_breadth", (1, 2), 1, limits=(1, 1024)),
+            Setting("max_bfs_breadth", (1, 2, 4, 10), 10, limits=(1, 1024)),
             Setting("match_type", ("BFS", "PROB"), "BFS", False),
-            Setting("capacity", (100_000, 1_000_000, 10_000_000), 10_000_000),
+            Setting("capacity", (100_000, 1_000_000, 10_000_000), 10_000_000, limits=(3, MAX_NODES)),
         ),
         allowed=lambda values, shape: (
             values["min_bfs_breadth"] <= values["max_bfs_breadth"] and values["capacity"] > values["max_trie_depth"]
@@ -224,9 +224,9 @@ ENGINES: dict[str, Engine] = {
         shape="vllm",
         any_shape=False,
         settings=(
-            Setting("num_speculative_tokens", (1, 2, 3, 5, 8, 12, 16, 24, 32, 48), 5),
-            Setting("prompt_lookup_min", (1, 2, 3, 4, 5), 5),
-            Setting("prompt_lookup_max", (2, 3, 4, 5, 8, 16), 5),
+            Setting("num_speculative_tokens", (1, 2, 3, 5, 8, 12, 16, 24, 32, 48), 5, limits=(1, MAX_DRAFT)),
+            Setting("prompt_lookup_min", (1, 2, 3, 4, 5), 5, limits=(1, 1024)),
+            Setting("prompt_lookup_max", (2, 3, 4, 5, 8, 16), 5, limits=(1, 1024)),
         ),
         allowed=lambda values, shape: values["prompt_lookup_min"] <= values["prompt_lookup_max"],
         replay=_vllm,
@@ -237,6 +237,6 @@ ENGINES: dict[str, Engine] = {
 
 def engine(name: str) -> Engine:
     """An engine by name; raises `ConfigError` for an unknown one, naming those there are."""
-    if name not in ENGINES:
+    if not isinstance(name, str) or name not in ENGINES:
         raise ConfigError(f"engine: got {name!r}, allowed {', '.join(ENGINES)}")
     return ENGINES[name]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from ...config import check
 from ...errors import ConfigError
 
 #: One choice of every setting, by name. Values are ints, floats, strings or tuples of ints.
@@ -31,18 +32,27 @@ class Setting:
         What holds when nobody sets it.
     ordered : bool
         Whether neighbours among `values` are expected to do alike.
+    limits : (int, int), optional
+        Smallest and largest value, for integers that the classes behind them call by another name or do not bound.
     """
 
     name: str
     values: tuple[Any, ...]
     default: Any
     ordered: bool = True
+    limits: tuple[int, int] | None = None
 
     def with_values(self, values: Sequence[Any]) -> Setting:
-        """The same setting with other values; raises `ConfigError` for none, or one twice."""
-        if not values or len(set(values)) < len(values):
+        """The same setting with other values; raises `ConfigError` for none, one twice, or one beyond the limits."""
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ConfigError(f"{self.name}: got {values!r}, needs a list of values")
+        found = tuple(tuple(value) if isinstance(value, list) else value for value in values)
+        if not found or any(value in found[:i] for i, value in enumerate(found)):
             raise ConfigError(f"{self.name}: got {list(values)}, needs at least one value, each once")
-        return replace(self, values=tuple(values))
+        if self.limits is not None:
+            for value in found:
+                check(value, self.name, *self.limits)
+        return replace(self, values=found)
 
     def read(self, text: str) -> list[Any]:
         """Values from `a,b,c`, context lengths joined by dashes (`1-2-4`); raises `ConfigError`."""
