@@ -8,20 +8,14 @@ Both are told the same requests; the second's clocks run three times as fast, an
 import json
 import logging
 import sys
-import time
-from datetime import timedelta
 from pathlib import Path
-
-import torch
 
 from ngramspec.engines.sglang.corpus import Corpus
 from ngramspec.engines.sglang.digest import Agreement, Checks
 from ngramspec.engines.sglang.local import Local, Offered
 from ngramspec.engines.sglang.ranks import Following, Leading, Wire
-from tests.engine_requests import N_ROWS, FakeRequest, make
-from tests.sglang.two_ranks import CYCLE, RARE, verified
-
-STEPS = 160
+from tests.engine_requests import N_ROWS, make
+from tests.sglang.rank_steps import meet, serve
 
 #: What is made to fail by scenario: on which rank, which method of the drafter, and in which of its calls.
 FAILURES = {
@@ -50,47 +44,6 @@ def fail(owner, name, calls):
     setattr(owner, name, method)
 
 
-def serve(source, corpus, rank, scenario):
-    """Serve requests; what each step verified, and seconds a step."""
-    told, times = [], []
-    requests, outputs, n_begun = [], [], 0
-    for step in range(STEPS):
-        if step == 20 + 30 * rank:  # ready at different steps
-            corpus.commit_external_corpus_load("rare", corpus.load_external_corpus_named("rare", [RARE]))
-        if step == 130 + 10 * rank:
-            corpus.remove_external_corpus("rare")
-        if step == 90:
-            source.flush()
-        if step % 9 == 0 and len(requests) < 4:
-            text = RARE[:20] if n_begun % 3 == 2 else CYCLE[n_begun % 7 :]
-            request = FakeRequest(str(n_begun), [3, n_begun % 50, text[0], text[1]], limit=500)
-            n_begun += 1
-            source.prefilled([request])
-            request.output_ids.append(text[2])
-            requests.append(request)
-            outputs.append(text[2:])
-        if not requests:
-            continue
-        started = time.perf_counter()
-        corpus.between_steps()
-        rows = source.rows(requests)
-        times.append(time.perf_counter() - started)
-        told.append([rows.n_rows, rows.ids.tolist(), rows.seen.astype(int).tolist()])
-        source.decoded(requests)
-        emitted = verified(rows, len(requests), outputs, [len(request.output_ids) for request in requests])
-        for request, new, output in zip(requests, emitted, outputs):
-            request.output_ids += new
-            if len(request.output_ids) >= len(output):
-                request.ended = len(output)
-                source.finished(request.rid)
-        left = [i for i, request in enumerate(requests) if not request.finished()]
-        requests, outputs = [requests[i] for i in left], [outputs[i] for i in left]
-        torch.distributed.barrier()
-        if rank == 1 and step % 40 == 0:
-            time.sleep(0.01)
-    return told, times
-
-
 def change_rows(owner, name, step):
     """Have one of the rows that a method gives be another in one step, as a fault of memory or of ours would."""
     real, n = getattr(owner, name), [0]
@@ -106,10 +59,8 @@ def change_rows(owner, name, step):
 
 
 def main():
-    rank, port, (out, scenario, cost) = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    store = torch.distributed.TCPStore("127.0.0.1", port, 2, rank == 0, timedelta(seconds=60))
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    group = torch.distributed.new_group(backend="gloo")
+    out, scenario, cost = sys.argv[3:]
+    rank, _, group = meet()
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
@@ -136,7 +87,7 @@ def main():
     if rank == failing:
         fail(drafts.drafter, name, calls)
     corpus.bind(make().drafter.config, 2**24, used)
-    told, times = serve(source, corpus, rank, scenario)
+    told, times = serve(source, corpus, rank)
     found = {"told": told, "us": 1e6 * sorted(times)[len(times) // 2], "lines": lines}
     if drafts is not None:
         drafts.requests.wait()
