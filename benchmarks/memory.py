@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 #: glibc's names in <malloc.h>.
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
@@ -24,6 +26,17 @@ def keep_freed() -> bool:
     return all(
         mallopt(what, value) for what, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1))
     )
+
+
+def fresh(n_bytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory from the system, in huge pages where it has them: what numpy takes for a large array of ours.
+
+    With `keep_freed` it would get small pages that some rival left behind, and be up to twice as slow.
+    """
+    area = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(area, np.uint8)
 
 
 def touch(n_bytes: int = 1 << 28) -> None:

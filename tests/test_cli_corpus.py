@@ -130,6 +130,7 @@ def test_a_corpus_made_of_text_is_drafted_from(tokenizer, tmp_path):
         (["{f}/c.txt", "--vocab-size", "9"], "is text; give the model's tokenizer.json"),
         (["{f}/c.txt", "--from", "words", "--vocab-size", "9"], "--from: got 'words', allowed text, ids, trace"),
         (["{f}/ids", "--from", "ids"], "--vocab-size: needed without --tokenizer"),
+        (["{f}/ids", "--from", "text"], "ids is text; give the model's tokenizer.json"),
         (["{f}/ids", "--from", "ids", "--vocab-size", "3"], "ids has id 3; allowed from 4"),
         (["{f}/ids", "--from", "ids", "--vocab-size", "9", "--orders", "1,x"], "--orders: got '1,x', allowed"),
         (["{f}/ids", "--from", "ids", "--vocab-size", "9", "--orders", "2,1"], "orders: got"),

@@ -79,15 +79,20 @@ def test_nothing_happens_unasked(environment, on):
         ("[]", "must hold one JSON object, got list"),
         ("{", "cannot be read as JSON"),
         ("[" * 200_000, "cannot be read as JSON"),
-        (None, "cannot be read as JSON"),
+        (None, "cannot be read: No such file or directory$"),
     ],
 )
-def test_wrong_settings_name_what_is_allowed(tmp_path, text, words):
+def test_wrong_settings_name_the_file_and_what_is_allowed(tmp_path, text, words):
     path = tmp_path / "config.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=f"NGRAMSPEC_CONFIG={path}: .*{words}"):
         from_environment({"NGRAMSPEC_CONFIG": str(path)})
+
+
+def test_settings_in_the_place_of_a_file_are_told_apart():
+    with pytest.raises(ConfigError, match="it names a file, write the settings into one"):
+        from_environment({"NGRAMSPEC_CONFIG": '{"share": "tenant"}'})
 
 
 def test_settings_go_through_json(tmp_path):

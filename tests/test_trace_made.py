@@ -15,6 +15,7 @@ def test_a_trace_of_requests_at_hand_is_what_was_given():
     assert trace.prompt[0].tolist() == [1, 2] and trace.output[1].tolist() == [5] and trace.name == "made"
     assert trace.session.tolist() == ["s", None] and trace.arrival.tolist() == [0.5, 1.0] and trace.eos_ids == (0,)
     assert trace.finish_reason.tolist() == [None, None] and len(Trace.of([], [])) == 0
+    assert repr(trace) == "<Trace 'made': 2 requests, 3 output tokens>"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 import ngramspec as ns
+from benchmarks import memory
 from benchmarks.rivals.base import Drafted, Variant
+from ngramspec import arena
 from ngramspec.native.build import build
 
 VOCAB = 262_144
@@ -28,7 +30,9 @@ class Own:
         engine = settings.pop("engine", "numba")
         if engine == "native":
             build()
+        arena._zeros = memory.fresh
         self.cache = cache(config(vocab_size=VOCAB, eos_ids=variant.eos_ids, **settings), engine=engine)
+        self.cache.touch()  # as the plugin does when a server starts
         self.out = ns.DraftBatch.allocate(settings["max_requests"], variant.max_draft)
         self.ask = {"max_draft": variant.max_draft, "topology": variant.topology}
         self.slots: dict[str, int] = {}

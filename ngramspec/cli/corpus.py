@@ -64,6 +64,8 @@ def build(
     writable(output, reads=found)
     model, mark = (None, None) if tokenizer is None else (load(tokenizer), content(tokenizer))
     if vocab_size is None:
+        if model is None and "text" in kinds:
+            raise ConfigError(f"--tokenizer: {found[kinds.index('text')]} is text; give the model's tokenizer.json")
         if model is None:
             raise ConfigError("--vocab-size: needed without --tokenizer, the drafter's own")
         vocab_size = n_ids(model)
@@ -88,9 +90,10 @@ def build(
     n_placeholders = sum(int(((text < 0) | (text >= vocab_size)).sum()) for text in documents)
     if n_placeholders:
         console.print(f"note: {number(n_placeholders)} ids are not of the vocabulary, and are never drafted")
+    named = "" if tokenizer is None else ", tokenizer=the bytes of that tokenizer.json"
     console.print(
         f"for drafters with vocab_size={vocab_size} and orders={','.join(map(str, corpus.orders))}: "
-        "Drafter.add_corpus(FrozenCorpus.load(FILE, tokenizer=...))",
+        f"Drafter.add_corpus(FrozenCorpus.load({str(output)!r}{named}))",
         soft_wrap=True,
         markup=False,
     )

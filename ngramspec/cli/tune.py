@@ -197,8 +197,8 @@ def notes(found: Tuned) -> list[str]:
             lines.append(f"batch {row.batch} alone would do {row.alone[1].speedup:.3f} with {change}")
         if row.held_out.batch_mean < FULL * row.batch:
             lines.append(
-                f"batch {row.batch}: {row.held_out.batch_mean:.1f} requests ran at a time on average; a longer trace "
-                "fills the batch"
+                f"batch {row.batch}: {row.held_out.batch_mean:.1f} requests ran at a time on average"
+                f"{'' if row.filled else ', too few for a verdict'}; a longer trace fills the batch"
             )
     slowest = max(found.batches, key=lambda row: row.held_out.drafting_us)
     lines.append(

@@ -123,7 +123,7 @@ class Ragged:
         return Ragged.of([self[row] for row in rows.tolist()])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """Recorded requests, in file order.
 
@@ -243,6 +243,9 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.name!r}: {len(self)} requests, {len(self.output.tokens):,} output tokens>"
 
     @property
     def eos_ids(self) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ VARIANTS = {
         faults="kernel,disk",
         widths="12,12,1",
     ),
+    # On two ranks, of which each drafts; the rows are compared.
+    "each rank": Variant(NGRAM | {"tp_size": 2}, EVERYBODY | {"ranks": "local", "debug": True}),
     "contract": Variant(BUILT_IN, EVERYBODY, faults="contract"),
     "unknown key": Variant(BUILT_IN, {"shares": "all users"}),
     "too small": Variant(BUILT_IN, EVERYBODY | {"max_bytes": 2**20}),
@@ -192,6 +194,13 @@ def test_of_two_ranks_the_first_drafts(served):
     said = [line for line in served["faults"].log.splitlines() if "ngramspec: " in line]
     assert len([line for line in said if "drafts trees of up to 11 tokens" in line and "1/12 rows" in line]) == 1, said
     assert all(" TP0]" in line for line in said), said
+
+
+def test_where_each_rank_drafts_the_rows_are_those_of_one(served):
+    said = [line for line in served["each rank"].log.splitlines() if "ngramspec: " in line]
+    assert [line for line in said if "drafts trees of up to 11 tokens" in line and "ranks='local'" in line], said
+    assert not [line for line in said if " failed (" in line], said  # drafting, or comparing rows
+    assert served["each rank"].accept_length("copy") >= served["built-in"].accept_length("copy") + 2
 
 
 def test_a_damaged_snapshot_is_refused_with_the_reason(served):

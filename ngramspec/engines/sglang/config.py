@@ -284,8 +284,14 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> EngineConfi
         return EngineConfig()
     try:
         values = json.loads(Path(path).read_text("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        hint = "; it names a file, write the settings into one" if path.lstrip().startswith("{") else ""
+        raise ConfigError(f"{CONFIG_FILE}={path}: cannot be read: {error.strerror}{hint}") from None
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{CONFIG_FILE}={path}: cannot be read as JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{CONFIG_FILE}={path}: must hold one JSON object, got {type(values).__name__}")
-    return EngineConfig.from_dict(values)
+    try:
+        return EngineConfig.from_dict(values)
+    except ConfigError as error:
+        raise ConfigError(f"{CONFIG_FILE}={path}: {error}") from None
