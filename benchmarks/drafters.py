@@ -32,8 +32,8 @@ DRAFTERS: dict[str, Measured] = {
         "own:Ngramspec",
         Variant({"engine": "native"}, "tree", 11),
         True,
-        "The same drafts by the C core, which needs a C compiler once and none of numba's start-up. Its calls take "
-        "arrays as numba's do.",
+        "The same drafts by the C core, which a C compiler makes once; numba is imported all the same, but compiles "
+        "nothing. Its calls take arrays as numba's do.",
     ),
     "rolling-hash": Measured("ngramspec", "own:RollingHash", Variant({}, "tree", 11), True, "Tree of 11."),
     "suffix-trie": Measured("ngramspec", "own:SuffixTrie", Variant({}, "tree", 11), True, "Tree of 11."),

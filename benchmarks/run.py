@@ -29,7 +29,7 @@ QUICK = {
 OPTION = re.compile(r"add_argument\(\"--json\"")
 
 #: Run first: what the targets are about.
-FIRST = ("parity", "cost", "contexts", "cached", "startup", "frontier")
+FIRST = ("parity", "cost", "contexts", "cached", "sglang_step", "startup", "frontier")
 
 
 def modules() -> list[str]:

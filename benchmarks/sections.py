@@ -197,16 +197,17 @@ def of_behind(result: dict[str, Any]) -> str:
         "Everything that the plugin does in a scheduler's step (catching up with the engine's records, drafts, rows "
         f"and masks, learning), {result['tokens_a_step']} tokens a request and step, beside the calls of SGLang's "
         f"corpus ({result['version']}) alone, without the lists that its worker makes for them. *Waits*: what of ours "
-        "the model waits for beside look-ups, the median; the rest runs while the model does.\n\n"
+        "the model waits for, the median, and how much of it are no look-ups; the rest runs while the model does. "
+        "Prompts and ends of requests are left out.\n\n"
     )
-    heads = ["batch", "ours", "ours, C core", "SGLang", "SGLang over ours", "waits"]
+    heads = ["batch", "ours", "ours, C core", "SGLang", "SGLang over ours", "waits", "of that no look-ups"]
     for n_cached, steps in result["steps"].items():
         rows = [
             [
                 batch,
                 *(number(at[name]["step_us"], 0) for name in heads[1:4]),
                 number(at["SGLang"]["step_us"] / at["ours"]["step_us"]),
-                number(at["ours"]["exposed_beside_look_ups_us"], 0),
+                *(number(at["ours"][part], 0) for part in ("exposed_us", "exposed_beside_look_ups_us")),
             ]
             for batch, at in steps.items()
         ]
@@ -215,9 +216,9 @@ def of_behind(result: dict[str, Any]) -> str:
     arrival = result["arrival"]["numba"]
     return text + (
         f"Kind: {result['kind']}. A prompt of {result['arrival']['prompt_tokens']:,} tokens that arrives beside eight "
-        f"running requests: the longest that the model waits for our part of a step is {arrival['arrival_ms']:.2f} "
-        f"ms, {arrival['usual_ms']:.2f} ms without it; {arrival['beside_ms']:.1f} ms more pass while the model reads "
-        "the prompt.\n\n"
+        f"running requests: in the steps after it the model waits {arrival['arrival_ms']:.2f} ms for our part, "
+        f"{arrival['usual_ms']:.2f} ms in others (medians); {arrival['beside_ms']:.1f} ms more pass while the model "
+        "reads the prompt.\n\n"
     )
 
 

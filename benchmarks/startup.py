@@ -31,8 +31,8 @@ rival.append(["r"], [[4]])
 rival.read(rival.propose(["r"]))
 """
 
-#: Where compiled code is kept: numba's kernels, and SGLang's corpus built by tvm-ffi.
-KEPT = ("NUMBA_CACHE_DIR", "TVM_FFI_CACHE_DIR")
+#: Where compiled code is kept: numba's kernels, SGLang's corpus built by tvm-ffi, our C core.
+KEPT = ("NUMBA_CACHE_DIR", "TVM_FFI_CACHE_DIR", "XDG_CACHE_HOME")
 
 #: As many starts whose least counts.
 RUNS = 3

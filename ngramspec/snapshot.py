@@ -92,7 +92,7 @@ def save(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
         The file could not be written; the old one is still there.
     """
     path = as_path(path)
-    components = _components(_kept(cache), cache.config)
+    components = _components(_kept(cache, "cache", SessionCache), cache.config)
     head = _head(cache.name, cache.config, tokenizer)
     image = Arena(components, head.shape_digest(components))
     for component in components:
@@ -127,7 +127,8 @@ def load(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     OSError
         The file cannot be read.
     """
-    components, want = _components(_kept(cache), cache.config), _head(cache.name, cache.config, tokenizer)
+    kept = _kept(cache, "cache", SessionCache)
+    components, want = _components(kept, cache.config), _head(cache.name, cache.config, tokenizer)
     path = as_path(path)
     with naming(path):
         running = cache.stats()["running_requests"]
@@ -185,7 +186,7 @@ def map(
     OSError
         The file cannot be read or mapped.
     """
-    names, path = _kept(kind), as_path(path)
+    names, path = _kept(kind, "kind", type), as_path(path)
     if not isinstance(kind, type):
         raise ConfigError(f"kind: got {kind!r}, allowed a class, Drafter or RollingHashCache")
     instance(config, "config", kind.config_type)
@@ -264,11 +265,12 @@ def _describe(name: str, words: list[int]) -> dict[str, Any]:
     return {"tokens": words[K_TOKENS], "rows": words[K_ROWS]} if name == "counts" else {}
 
 
-def _kept(cache: Any) -> tuple[str, ...]:
+def _kept(cache: Any, argument: str, what: type) -> tuple[str, ...]:
     """Names of the components of a cache, or of a class of them, that outlive the process."""
     name = getattr(cache, "name", None)
-    if not isinstance(name, str):
-        raise ConfigError(f"cache: got {cache!r}, allowed {', '.join(SHARED)}")
+    if not isinstance(cache, what) or not isinstance(name, str):
+        which = "the class " if what is type else "a "
+        raise ConfigError(f"{argument}: got {cache!r}, allowed {which}Drafter or {which}RollingHashCache")
     names = SHARED.get(name)
     if names is None:
         reason = "counts own and shared text in one table" if name == "suffix-trie" else "has no shared state"

@@ -43,7 +43,7 @@ def replacing(path: StrPath, *, private: bool = False) -> Iterator[BinaryIO]:
     Parameters
     ----------
     path : str or path
-        File to write or replace; a symbolic link is followed.
+        File to write or replace, with the permissions that it had; a symbolic link is followed.
     private : bool
         Only its owner can read it.
 
@@ -66,6 +66,8 @@ def replacing(path: StrPath, *, private: bool = False) -> Iterator[BinaryIO]:
         with file:
             yield file
             file.flush()
+            if not private:
+                _as_before(target, file.fileno())
             os.fsync(file.fileno())
         os.replace(file.name, target)
     except BaseException:
@@ -100,17 +102,26 @@ def _stream(path: Path) -> Path | int | None:
     except FileNotFoundError:
         return None
     for descriptor, text in ((1, sys.stdout), (2, sys.stderr)):
-        with suppress(OSError):
-            if os.path.samestat(found, os.fstat(descriptor)):
-                if text is not None:
-                    text.flush()  # what was printed before stays before
-                return descriptor
+        same = False
+        with suppress(OSError):  # closed
+            same = os.path.samestat(found, os.fstat(descriptor))
+        if same:
+            if text is not None and not text.closed:
+                text.flush()  # what was printed before stays before
+            return descriptor
     if stat.S_ISREG(found.st_mode):
         return None
     if stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode):
         return path
     kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ENXIO
     raise OSError(kind, os.strerror(kind))
+
+
+def _as_before(target: Path, descriptor: int) -> None:
+    """Give a new file the permissions of the one that it replaces."""
+    if os.chmod in os.supports_fd:
+        with suppress(OSError):  # there is none
+            os.chmod(descriptor, stat.S_IMODE(os.stat(target).st_mode) & 0o777)
 
 
 def _beside(target: Path, private: bool) -> BinaryIO:

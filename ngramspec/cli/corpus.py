@@ -62,7 +62,8 @@ def build(
         if given and not used:
             raise ConfigError(f"{option} has no effect on these files: leave it out")
     writable(output, reads=found)
-    model, mark = (None, None) if tokenizer is None else (load(tokenizer), content(tokenizer))
+    mark = None if tokenizer is None else content(tokenizer)
+    model = None if tokenizer is None or mark is None else load(tokenizer, mark)
     if vocab_size is None:
         if model is None and "text" in kinds:
             raise ConfigError(f"--tokenizer: {found[kinds.index('text')]} is text; give the model's tokenizer.json")

@@ -20,10 +20,10 @@ def writable(*outputs: Path | None, reads: Iterable[Path | None] = ()) -> None:
     reads : iterable of Path, optional
         Files that the command reads.
     """
-    given = [path for path in outputs if path is not None]
+    given, read = [path for path in outputs if path is not None], [path for path in reads if path is not None]
     for i, path in enumerate(given):
         check_writable(path)
-        if any(_same(path, source) for source in reads if source is not None):
+        if any(_same(path, source) for source in read):
             raise TraceError(f"{path}: is a file that is read; choose another name")
         if any(_same(path, other) for other in given[:i]):
             raise TraceError(f"{path}: is asked for twice; choose another name for one of them")

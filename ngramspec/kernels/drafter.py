@@ -303,12 +303,10 @@ def append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w):
 def accept_batch(hr, ho, hs, hz, hk, hx, hf, m, mz, slots, tokens, offsets, deferred, w, g, x, t):
     """Append emitted tokens to every slot's own text, and learn from them; deferred, from those before them."""
     if deferred:
-        for i in range(len(slots)):
-            settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, int(slots[i]), False, w, g, x, t)
+        settle_batch(hr, ho, hs, hz, hk, hx, hf, m, mz, slots, False, w, g, x, t)
     append_batch(hr, ho, hs, hz, hf, m, mz, slots, tokens, offsets, w)
     if not deferred:
-        for i in range(len(slots)):
-            settle_row(hr, ho, hs, hz, hk, hx, hf, m, mz, int(slots[i]), False, w, g, x, t)
+        settle_batch(hr, ho, hs, hz, hk, hx, hf, m, mz, slots, False, w, g, x, t)
 
 
 @kernel

@@ -15,6 +15,7 @@ from ..arena import (
     S_BLOCKS,
     S_CLOCK,
     S_HEAD,
+    S_HEADS,
     S_LINKS,
     S_ORDER0,
     S_ORDERS,
@@ -73,13 +74,13 @@ def note(h, m, w, first, last, kind, age):
 
 @inline
 def find_starts(h, m, lo, hi, n_context, w, starts):
-    """Where each order's chain hangs in the head tables, into row `starts` of `w`, -1 where the context is too short.
+    """Where each order's chain hangs in its head table, into row `starts` of `w`, -1 where the context is too short.
 
     They are asked for here and read by `look_up`, which should come later.
     """
     heads_of(h, lo, hi, w[W_CONTEXT:], n_context, w[starts:])
     for o in range(h[S_ORDERS]):
-        prefetch(m, h[S_HEAD] + int(w[starts + o]))
+        prefetch(m, h[S_HEAD] + o * h[S_HEADS] + int(w[starts + o]))
 
 
 @kernel
@@ -87,7 +88,7 @@ def look_up(h, m, lo, hi, skip_writer, n_context, w, starts, n, most):
     """Candidates of one text, longest order first, newest first; returns the new count."""
     last = n + most
     for o in range(h[S_ORDERS]):
-        w[starts + o] = m[h[S_HEAD] + int(w[starts + o])] if w[starts + o] >= 0 else 0
+        w[starts + o] = m[h[S_HEAD] + o * h[S_HEADS] + int(w[starts + o])] if w[starts + o] >= 0 else 0
         fetch(h, m, int(w[starts + o]))
     for o in range(h[S_ORDERS] - 1, -1, -1):
         if w[starts + o] and n < last:

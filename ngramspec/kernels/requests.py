@@ -29,6 +29,7 @@ from ..arena import (
     ROW,
     S_EVICTED,
     S_HEAD,
+    S_HEADS,
     S_META,
     S_ORDER0,
     S_ORDERS,
@@ -232,7 +233,7 @@ def own_extend(hr, ho, m, row, tokens, values, heads):
             values[first] = to_value(hr, int(tokens[start + j]))
             heads_of(ho, lo, hi, values[first:], min(j + 1 + known, top), heads[MAX_ORDERS * j :])
             for o in range(ho[S_ORDERS]):
-                prefetch(m, ho[S_HEAD] + int(heads[MAX_ORDERS * j + o]))
+                prefetch(m, ho[S_HEAD] + o * ho[S_HEADS] + int(heads[MAX_ORDERS * j + o]))
         for j in range(n):
             p = own_put(hr, ho, m, row, int(values[AHEAD - 1 - j]))
             if m[r + T_DROPPED] == dropped:

@@ -102,14 +102,14 @@ def insert(h, m, p, lo, hi):
 @inline
 def link(h, m, p, heads):
     """As `insert`, where `heads_of` has found the heads already."""
-    n = h[S_ORDERS]
+    n, n_heads = h[S_ORDERS], h[S_HEADS]
     row = h[S_LINKS] + p * (1 + n)
     h[S_CLOCK] = max((h[S_CLOCK] + 1) & CLOCK_MASK, 1)  # 0 is no position's
     m[unsigned(row)] = h[S_CLOCK]
     for o in range(n):
         older_one = 0
         if heads[unsigned(o)] >= 0:
-            head = h[S_HEAD] + int(heads[unsigned(o)])
+            head = h[S_HEAD] + o * n_heads + int(heads[unsigned(o)])
             older_one = int(m[unsigned(head)])
             m[unsigned(head)] = p + 1
         m[unsigned(row + 1 + o)] = older_one
@@ -296,7 +296,10 @@ def expect(h, m, lo, hi, context, n_context):
 
 @kernel
 def heads_of(h, lo, hi, context, n_context, heads):
-    """Where in the head tables each order's context belongs, into `heads`; -1 where the context is too short."""
+    """Where in its order's head table each context belongs, into `heads`; -1 where it is too short.
+
+    A context ends at a placeholder. Numbers count from the order's own table, so that they fit in 32 bits.
+    """
     n, n_heads = h[S_ORDERS], h[S_HEADS]
     x = owner_seed(lo, hi)
     o = 0
@@ -307,5 +310,5 @@ def heads_of(h, lo, hi, context, n_context, heads):
             break
         x = mix(x, int(context[depth]))
         if depth + 1 == h[S_ORDER0 + o]:
-            heads[o] = o * n_heads + ((x * n_heads) >> 32)
+            heads[o] = (x * n_heads) >> 32
             o += 1

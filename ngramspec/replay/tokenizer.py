@@ -29,20 +29,22 @@ def content(path: Path) -> bytes:
     raise ConfigError(f"--tokenizer: {file} {why}, allowed a tokenizer.json or a folder that has one")
 
 
-def load(path: Path) -> Tokenizer:
+def load(path: Path, written: bytes | None = None) -> Tokenizer:
     """A tokenizer from its file.
 
     Parameters
     ----------
     path : Path
         `tokenizer.json` or a folder that has one.
+    written : bytes, optional
+        Its `content`, where that was read already: a pipe gives it once.
 
     Raises
     ------
     ConfigError
         The file is missing or not what it should be.
     """
-    written = content(path)
+    written = content(path) if written is None else written
     from tokenizers import Tokenizer
 
     try:

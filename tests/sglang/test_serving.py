@@ -57,11 +57,15 @@ def test_some_requests_were_put_back_and_resumed(served):
         assert "KV cache pool is full. Retract requests" in served[name].log
 
 
-def test_ours_is_nowhere_far_below_the_built_in(served):
-    # A short random walk decides little: 15 % of the shortest workload is three steps.
-    for workload in texts(served["ours"].said):
-        ours, built_in = (served[name].accept_length(workload) for name in ("ours", "built-in"))
-        assert ours >= 0.85 * built_in, (workload, ours, built_in)
+def test_ours_needs_no_more_steps_than_the_built_in(served):
+    # What a random model emits is chance, and so is a step of sixty; Gemma's text has to be above, in `test_gemma`.
+    steps = {
+        workload: [sum(r["verify_steps"] for r in served[name].said[workload]) for name in ("ours", "built-in")]
+        for workload in texts(served["ours"].said)
+    }
+    print(steps)
+    assert all(ours <= built_in + 2 for ours, built_in in steps.values()), steps
+    assert sum(ours for ours, _ in steps.values()) < sum(built_in for _, built_in in steps.values())
 
 
 @pytest.mark.parametrize("workload", COPYING)

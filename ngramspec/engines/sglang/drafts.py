@@ -110,7 +110,7 @@ class Drafts:
         """
         started = perf_counter_ns()
         n = len(requests)
-        if latest is None:
+        if latest is None:  # `last_token` without a call for each request: the model waits for this
             self._last[:n] = [one.output_ids[-1] if len(one.output_ids) else last_token(one, ()) for one in requests]
         else:
             self._last[:n] = [last_token(request, new) for request, new in zip(requests, latest, strict=True)]

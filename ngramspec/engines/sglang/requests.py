@@ -237,9 +237,8 @@ class Requests:
         self.read_ns += perf_counter_ns() - started
 
     def _accept(self, slots: list[int], tokens: list[int], offsets: list[int]) -> None:
-        self.drafter.accept_batch(
-            np.array(slots, np.int32), np.array(tokens, np.int32), np.array(offsets, np.int32)
-        )  # what fails here is forgotten, and so is what the records of these requests said
+        """Append tokens that were counted as known already: whatever fails here has to end in `forget`."""
+        self.drafter.accept_batch(np.array(slots, np.int32), np.array(tokens, np.int32), np.array(offsets, np.int32))
 
     def _count(self, item: Followed, n_new: int) -> None:
         """Count what a request's open steps emitted."""
