@@ -92,7 +92,7 @@ def save(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
         The file could not be written; the old one is still there.
     """
     path = as_path(path)
-    components = _components(_kept(cache, "cache", SessionCache), cache.config)
+    components = _components(_kept(cache), cache.config)
     head = _head(cache.name, cache.config, tokenizer)
     image = Arena(components, head.shape_digest(components))
     for component in components:
@@ -127,7 +127,7 @@ def load(cache: SessionCache, path: StrPath, *, tokenizer: str | bytes | None = 
     OSError
         The file cannot be read.
     """
-    kept = _kept(cache, "cache", SessionCache)
+    kept = _kept(cache)
     components, want = _components(kept, cache.config), _head(cache.name, cache.config, tokenizer)
     path = as_path(path)
     with naming(path):
@@ -186,9 +186,7 @@ def map(
     OSError
         The file cannot be read or mapped.
     """
-    names, path = _kept(kind, "kind", type), as_path(path)
-    if not isinstance(kind, type):
-        raise ConfigError(f"kind: got {kind!r}, allowed a class, Drafter or RollingHashCache")
+    names, path = _kept(kind, "kind", "the class "), as_path(path)
     instance(config, "config", kind.config_type)
     components, want = _components(names, config), _head(kind.name, config, tokenizer)
     with naming(path), open(path, "rb") as file:
@@ -265,11 +263,10 @@ def _describe(name: str, words: list[int]) -> dict[str, Any]:
     return {"tokens": words[K_TOKENS], "rows": words[K_ROWS]} if name == "counts" else {}
 
 
-def _kept(cache: Any, argument: str, what: type) -> tuple[str, ...]:
+def _kept(cache: Any, argument: str = "cache", which: str = "a ") -> tuple[str, ...]:
     """Names of the components of a cache, or of a class of them, that outlive the process."""
     name = getattr(cache, "name", None)
-    if not isinstance(cache, what) or not isinstance(name, str):
-        which = "the class " if what is type else "a "
+    if isinstance(cache, type) != (argument == "kind") or not isinstance(name, str):
         raise ConfigError(f"{argument}: got {cache!r}, allowed {which}Drafter or {which}RollingHashCache")
     names = SHARED.get(name)
     if names is None:

@@ -134,9 +134,10 @@ def test_what_is_no_path_is_refused_by_name(wrong):
         (RollingHashCache, {}, "config: got {}, allowed a HashConfig"),
         (RollingHashCache, TrieConfig(), "config: got TrieConfig"),
         (Drafter, HashConfig(), "config: got HashConfig"),
-        (make("ngramspec"), DrafterConfig(), "kind: got .*, allowed a class"),
-        (None, HashConfig(), "cache: got None, allowed rolling-hash, ngramspec"),
-        (HashConfig, HashConfig(), "cache: got <class"),
+        (make("ngramspec"), DrafterConfig(), "kind: got .*, allowed the class Drafter"),
+        (None, HashConfig(), "kind: got None, allowed the class Drafter or the class RollingHashCache"),
+        (HashConfig, HashConfig(), "kind: got <class"),
+        ("ngramspec", HashConfig(), "kind: got 'ngramspec', allowed the class Drafter"),
     ],
 )
 def test_what_is_no_cache_or_not_its_configuration_is_refused_by_name(kind, config, text, path):
@@ -145,10 +146,10 @@ def test_what_is_no_cache_or_not_its_configuration_is_refused_by_name(kind, conf
         map(kind, config, path)
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "ngramspec", HashConfig()])
+@pytest.mark.parametrize("wrong", [None, 5, "ngramspec", HashConfig(), Drafter])
 def test_only_a_cache_is_saved_and_loaded(wrong, path):
     for use in (save, load):
-        with pytest.raises(ConfigError, match=r"cache: got .*, allowed rolling-hash, ngramspec"):
+        with pytest.raises(ConfigError, match=r"cache: got .*, allowed a Drafter or a RollingHashCache"):
             use(wrong, path)
     assert not path.exists()
 
