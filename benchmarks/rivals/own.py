@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import numpy as np
 
@@ -30,8 +31,8 @@ class Own:
         engine = settings.pop("engine", "numba")
         if engine == "native":
             build()
-        arena._zeros = memory.fresh
-        self.cache = cache(config(vocab_size=VOCAB, eos_ids=variant.eos_ids, **settings), engine=engine)
+        with patch.object(arena, "_zeros", memory.fresh):
+            self.cache = cache(config(vocab_size=VOCAB, eos_ids=variant.eos_ids, **settings), engine=engine)
         self.cache.touch()  # as the plugin does when a server starts
         self.out = ns.DraftBatch.allocate(settings["max_requests"], variant.max_draft)
         self.ask = {"max_draft": variant.max_draft, "topology": variant.topology}
