@@ -59,8 +59,7 @@ def found(corpus, context):
     heads_of(header, 0, 0, wanted, len(wanted), starts)
     n = 0
     for order in range(len(corpus.orders) - 1, -1, -1):
-        at = header[S_HEAD] + order * header[S_HEADS] + starts[order]
-        start = int(mem[at]) if starts[order] >= 0 else 0
+        start = int(mem[header[S_HEAD] + order * header[S_HEADS] + starts[order]]) if starts[order] >= 0 else 0
         n = walk(header, mem, start, order, 0, 0, -1, wanted, len(wanted), positions, lengths, n)
     first_blocks = np.cumsum([0, *(-(-len(d) // BLOCK) for d in corpus.documents())])
     places = []
@@ -352,7 +351,7 @@ def test_headers_that_deceive_are_refused(changes, text, path):
         ([(S_META, M_NEXT, 5), (S_META, META + M_PREV, 0), (S_META, 4 * META + M_PREV, 1)], "linked both ways"),
         ([(S_META, M_OWNER_LO, 1)], "has an owner"),
         ([(S_LINKS, 1, 2**31 - 1)], "link out of range"),
-        ([(S_HEAD, S_HEADS, 1, -1)], "head out of range"),
+        ([(S_HEAD, 1, -1)], "head out of range"),
     ],
 )
 def test_text_that_deceives_is_refused(changes, text, path):
