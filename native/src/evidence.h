@@ -33,7 +33,7 @@ enum {
 
 /* Empty N_SEEN numbers, in pieces short enough that compilers write them out: a call or a string instruction for 128
  * bytes costs more than all of a follower's counting. */
-_Static_assert(N_INPUTS <= N_SEEN && (int)N_SEEN <= (int)G_COLUMNS && N_SEEN % 16 == 0, "a follower's counts are in it");
+_Static_assert(N_INPUTS <= N_SEEN && (int)N_SEEN <= (int)G_COLUMNS && N_SEEN % 16 == 0, "its counts are in it");
 static inline void clear(i32 *at) {
     for (i64 i = 0; i < N_SEEN; i += 16) memset(at + i, 0, 16 * sizeof *at);
 }
