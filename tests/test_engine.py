@@ -266,3 +266,16 @@ def test_failures_are_logged_once_a_minute_and_counted(caplog):
         now[0] = second
         guard.failed("testing", ValueError("x"))
     assert [record.args[1] for record in caplog.records] == [1, 3] and guard.failures == 5
+
+
+def test_two_requests_of_one_id_in_a_batch_cost_nobody_a_draft():
+    drafts = make()
+    one, other, third = FakeRequest("r", [1, 2, 3]), FakeRequest("r", [4, 5, 6]), FakeRequest("s", [7, 8, 9] * 4)
+    drafts.prefilled([one, third])
+    for step in range(4):
+        for request in (one, other):
+            request.output_ids.append(step)
+        third.output_ids.append((7, 8, 9)[step % 3])
+        rows = rows_of(drafts, one, other, third)
+        assert rows[2][:3] == [(7, 8, 9)[(step + k) % 3] for k in range(3)]
+    assert drafts.guard.failures == 0

@@ -114,12 +114,14 @@ class Requests:
         tokens: list[int] = []
         offsets = [0]
         n_steps = n_emitted = 0
+        for place, request in enumerate(requests):  # first of all, since finding one may end another of the same id
+            item = followed.get(request.rid)
+            if item is None or item.request is not request:
+                self._find(request, latest[place] if latest is not None else ())
         for place, request in enumerate(requests):  # what this does for each request, the model waits for
             beside = latest[place] if latest is not None else ()
             item = followed.get(request.rid)
-            if item is None or item.request is not request:
-                item = self._find(request, beside)
-            if item is None or item.slot < 0 or item.n_unread:
+            if item is None or item.request is not request or item.slot < 0 or item.n_unread:
                 continue
             output, have = request.output_ids, item.n_known - item.n_prompt
             new = output[have:] if not beside and have <= len(output) else item.missing(output, beside)
